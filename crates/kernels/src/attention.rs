@@ -6,6 +6,7 @@ use crate::{
     Bias, Error, Feature, Relative, Score, Shape,
     error::{expect_len, expect_range},
     pattern::Pattern,
+    simd::Simd,
 };
 
 /// One attention call: every choice, checked when it is used.
@@ -35,6 +36,8 @@ pub struct Attention<'a> {
     pub dropout: Option<Dropout>,
     /// Shaw's values: `Σ_key weight · table[clipped distance]` joins the output; as wide as a value.
     pub relative_values: Option<Relative<'a>>,
+    /// The instruction set to run on; [`Simd::detect`] unless a test or benchmark forces another.
+    pub simd: Simd,
 }
 
 /// Luong's local-p: weights are multiplied by `exp(−(key − center)² / (2 deviation²))` and not renormalised.
@@ -112,11 +115,21 @@ impl Gradients {
     /// Zeros of the right lengths.
     pub fn zeros(attention: &Attention) -> Self {
         let shape = &attention.shape;
-        let zeros = |len: Option<usize>| vec![0.0; len.unwrap_or(0)];
         Self {
             q: vec![0.0; shape.q_len()],
             k: vec![0.0; shape.k_len()],
             v: vec![0.0; shape.v_len()],
+            ..Self::zeros_of_learned(attention)
+        }
+    }
+
+    /// Zeros for everything but q, k and v.
+    pub(crate) fn zeros_of_learned(attention: &Attention) -> Self {
+        let zeros = |len: Option<usize>| vec![0.0; len.unwrap_or(0)];
+        Self {
+            q: Vec::new(),
+            k: Vec::new(),
+            v: Vec::new(),
             score: match attention.score {
                 Score::Additive { weight } => vec![0.0; weight.len()],
                 Score::Dot { .. } | Score::Cosine { .. } => Vec::new(),
@@ -156,6 +169,7 @@ impl<'a> Attention<'a> {
             focus: None,
             dropout: None,
             relative_values: None,
+            simd: Simd::detect(),
         }
     }
 

@@ -210,31 +210,47 @@ impl Bias<'_> {
         }
     }
 
-    /// The value for one head and distance, for biases that depend on nothing else.
-    pub(crate) fn by_distance(&self, head: usize, distance: isize) -> Option<f32> {
-        match self {
-            Bias::Slopes { slopes } => Some(-slopes[head] * distance.unsigned_abs() as f32),
-            Bias::Buckets { table, buckets } => {
-                Some(table[head * buckets.count + buckets.index(distance)])
-            }
-            Bias::Table { table, left, right } => {
-                Some(table[head * (left + 1 + right) + clip(distance, *left, *right)])
-            }
-            Bias::Relative { .. } | Bias::Dense { .. } => None,
-        }
+    /// Whether the bias depends on the head and the distance alone.
+    pub(crate) fn is_by_distance(&self) -> bool {
+        matches!(self, Bias::Slopes { .. } | Bias::Buckets { .. } | Bias::Table { .. })
     }
 
-    /// Adds the gradient of one head and distance to the gradient of what was learned.
-    pub(crate) fn add_by_distance(&self, head: usize, distance: isize, d: f32, out: &mut [f32]) {
-        match self {
-            Bias::Slopes { .. } => out[head] -= d * distance.unsigned_abs() as f32,
-            Bias::Buckets { buckets, .. } => {
-                out[head * buckets.count + buckets.index(distance)] += d;
-            }
-            Bias::Table { left, right, .. } => {
-                out[head * (left + 1 + right) + clip(distance, *left, *right)] += d;
-            }
+    /// Adds the values for every head and distance to `out`, `[heads, distances]`.
+    pub(crate) fn expand(&self, distances: Range<isize>, out: &mut [f32]) {
+        self.visit(distances, |at, index, factor| match self {
+            Bias::Slopes { slopes: values }
+            | Bias::Buckets { table: values, .. }
+            | Bias::Table { table: values, .. } => out[at] += factor * values[index],
             Bias::Relative { .. } | Bias::Dense { .. } => {}
+        });
+    }
+
+    /// The gradient of [`Self::expand`]: adds `d`, `[heads, distances]`, to the learned values' gradient.
+    pub(crate) fn contract(&self, distances: Range<isize>, d: &[f32], out: &mut [f32]) {
+        self.visit(distances, |at, index, factor| out[index] += factor * d[at]);
+    }
+
+    /// Calls `visit(place in [heads, distances], index of the learned value, factor)` for every head and distance.
+    fn visit(&self, distances: Range<isize>, mut visit: impl FnMut(usize, usize, f32)) {
+        let span = distances.len();
+        let (heads, count) = match self {
+            Bias::Slopes { slopes } => (slopes.len(), 1),
+            Bias::Buckets { table, buckets } => (table.len() / buckets.count, buckets.count),
+            Bias::Table { table, left, right } => {
+                (table.len() / (left + 1 + right), left + 1 + right)
+            }
+            Bias::Relative { .. } | Bias::Dense { .. } => return,
+        };
+        for (i, distance) in distances.enumerate() {
+            let (index, factor) = match self {
+                Bias::Slopes { .. } => (0, -(distance.unsigned_abs() as f32)),
+                Bias::Buckets { buckets, .. } => (buckets.index(distance), 1.0),
+                Bias::Table { left, right, .. } => (clip(distance, *left, *right), 1.0),
+                Bias::Relative { .. } | Bias::Dense { .. } => return,
+            };
+            for head in 0..heads {
+                visit(head * span + i, head * count + index, factor);
+            }
         }
     }
 

@@ -1,11 +1,21 @@
 //! Softmax attention on plain slices.
 
 mod attention;
+mod backward;
 mod bias;
 mod dropout;
 mod error;
 mod feature;
+mod forward;
+mod learned;
+mod parallel;
+mod plan;
+mod prepare;
+mod scratch;
+mod simd;
+mod tile;
 pub mod pattern;
+pub mod reference;
 mod score;
 mod shape;
 
@@ -15,3 +25,4 @@ pub use error::Error;
 pub use feature::{Angles, DELTA_RANGE, Feature, Kind, Layout, Magnitude};
 pub use score::Score;
 pub use shape::Shape;
+pub use simd::Simd;

@@ -3,10 +3,49 @@
 //! A pattern is a set of (query, key) pairs. [`Pattern::sees`] is its definition; the other methods only
 //! make it cheap and must agree with it. All indices are *places*: query `i` of a call stands at
 //! `first_query + i`, key `j` at `first_key + j`, so a pattern means the same in a full pass and in decoding.
+//!
+//! Patterns join by [`And`] and [`Or`], and a function becomes one by [`from_fn`]. Start reading at
+//! [`Window`]; a new pattern is one file here and one line in the table of `tests.rs`.
 
 use std::ops::Range;
 
-/// One pair of places in one head of one sequence.
+mod and;
+mod causal;
+mod count;
+mod dilated;
+mod documents;
+mod fixed;
+mod full;
+mod function;
+mod global;
+mod key_lengths;
+mod or;
+mod per_batch;
+mod prefix;
+mod random;
+mod ranges;
+mod strided;
+#[cfg(test)]
+mod tests;
+mod window;
+
+pub use and::And;
+pub use causal::Causal;
+pub use count::visible_pairs;
+pub use dilated::Dilated;
+pub use documents::Documents;
+pub use fixed::Fixed;
+pub use full::Full;
+pub use function::{Function, from_fn};
+pub use global::Global;
+pub use key_lengths::KeyLengths;
+pub use or::Or;
+pub use prefix::Prefix;
+pub use random::{Draw, Random};
+pub use strided::Strided;
+pub use window::Window;
+
+/// One pair of places in one head of one sequence. Places are below 2³², as an attention call ensures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
     /// Sequence in the batch.
@@ -32,6 +71,19 @@ pub struct Tile {
     pub keys: Range<usize>,
 }
 
+impl Tile {
+    fn last_query(&self) -> usize {
+        self.queries.end - 1
+    }
+
+    /// Least and greatest `key − query`; every distance between them occurs in the tile.
+    fn distances(&self) -> (isize, isize) {
+        let distance = |key: usize, query: usize| key as isize - query as isize;
+        let last_key = self.keys.end - 1;
+        (distance(self.keys.start, self.last_query()), distance(last_key, self.queries.start))
+    }
+}
+
 /// How much of a tile is visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coverage {
@@ -41,6 +93,19 @@ pub enum Coverage {
     Partial,
     /// All of it: no masking work.
     Full,
+}
+
+impl Coverage {
+    /// From how many of `all` things (at least one) are visible.
+    fn of(visible: usize, all: usize) -> Self {
+        if visible == 0 {
+            Self::Empty
+        } else if visible == all {
+            Self::Full
+        } else {
+            Self::Partial
+        }
+    }
 }
 
 /// Which keys a query may see.
@@ -64,57 +129,26 @@ pub trait Pattern: Sync {
     }
 }
 
-/// Every key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Full;
-
-impl Pattern for Full {
-    fn sees(&self, _pair: Pair) -> bool {
-        true
-    }
-    fn coverage(&self, _tile: &Tile) -> Coverage {
-        Coverage::Full
-    }
-    fn hide(&self, _first: Pair, _scores: &mut [f32]) {}
-}
-
-/// Keys at or before the query's place shifted by `offset`: `key ≤ query + offset`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Causal {
-    /// How far beyond its own place a query sees; negative hides the most recent keys.
-    pub offset: isize,
-}
-
-impl Causal {
-    /// Aligned so that the first query sees the first key only (torch's `is_causal`).
-    pub fn upper_left() -> Self {
-        Self { offset: 0 }
-    }
-    /// Aligned so that the last of `queries` sees the last of `keys` (flash-attn ≥ 2.1, ONNX with a past).
-    pub fn lower_right(queries: usize, keys: usize) -> Self {
-        Self { offset: keys as isize - queries as isize }
-    }
-    /// First place the query may not see.
-    fn end(&self, query: usize) -> usize {
-        query.saturating_add(1).saturating_add_signed(self.offset)
-    }
-}
-
-impl Pattern for Causal {
+impl<P: Pattern + ?Sized> Pattern for &P {
     fn sees(&self, pair: Pair) -> bool {
-        pair.key < self.end(pair.query)
+        (**self).sees(pair)
     }
     fn coverage(&self, tile: &Tile) -> Coverage {
-        if tile.keys.start >= self.end(tile.queries.end - 1) {
-            Coverage::Empty
-        } else if tile.keys.end <= self.end(tile.queries.start) {
-            Coverage::Full
-        } else {
-            Coverage::Partial
-        }
+        (**self).coverage(tile)
     }
     fn hide(&self, first: Pair, scores: &mut [f32]) {
-        let seen = self.end(first.query).saturating_sub(first.key).min(scores.len());
-        scores[seen..].fill(f32::NEG_INFINITY);
+        (**self).hide(first, scores);
+    }
+}
+
+impl<P: Pattern + ?Sized> Pattern for Box<P> {
+    fn sees(&self, pair: Pair) -> bool {
+        (**self).sees(pair)
+    }
+    fn coverage(&self, tile: &Tile) -> Coverage {
+        (**self).coverage(tile)
+    }
+    fn hide(&self, first: Pair, scores: &mut [f32]) {
+        (**self).hide(first, scores);
     }
 }

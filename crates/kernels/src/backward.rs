@@ -1,0 +1,552 @@
+//! The backward pass: gradients of everything that can learn, one chunk of keys of one key head at a time.
+//!
+//! Scores are formed again as in the forward pass, tile by tile, and with the weights `w = exp(score − log_sum)`:
+//! `d_v = wᵀ d_out`, `d_w = d_out vᵀ`, `d_score = w (d_w − d_out·out)`, `d_q = d_score k`, `d_k = d_scoreᵀ q`.
+//! A task owns its keys' gradients; queries are shared between the chunks of a head, so each chunk sums its part of
+//! `d_q` apart and the parts are added in a fixed order.
+
+use std::ops::Range;
+
+use crate::{
+    Attended, Attention, Bias, Error, Gradients, Inputs, Score,
+    error::expect_len,
+    learned::{Learned, LearnedHead, Totals},
+    parallel,
+    pattern::Coverage,
+    plan::{Head, Keys, Plan, Queries, band_terms},
+    prepare::{PrepareBackward, Side},
+    scratch::{Scratch, sized, zeroed},
+    simd::{
+        additive::AdditiveBackward,
+        bands::{AddBand, FoldBand, FoldDiagonals},
+        matmul::Matmul,
+        rows::{CentersBackward, DotRows, Multiply, Region, SoftmaxBackward, Transpose},
+    },
+    tile::{Outline, TILE, chunks_per_head, key_chunks, tiles},
+};
+
+/// Chunks per head when a learned dense bias has its heads worked on one after the other.
+const DENSE_CHUNKS: usize = 8;
+
+impl Attention<'_> {
+    /// Computes the gradients of a scalar whose gradient with respect to `made.out` is `d_out`.
+    /// `made` is what [`Self::forward`] returned for the same inputs.
+    pub fn backward(
+        &self,
+        inputs: &Inputs,
+        made: &Attended,
+        d_out: &[f32],
+    ) -> Result<Gradients, Error> {
+        self.check_inputs(inputs)?;
+        expect_len("out", made.out.len(), self.shape.out_len())?;
+        expect_len("log_sum", made.log_sum.len(), self.shape.rows())?;
+        expect_len("d_out", d_out.len(), self.shape.out_len())?;
+        let mut gradients = Gradients::zeros(self);
+        let plan = Plan::new(self, *inputs);
+        Backward { plan: &plan, out: &made.out, log_sum: &made.log_sum, d_out }.run(&mut gradients);
+        Ok(gradients)
+    }
+}
+
+struct Backward<'a> {
+    plan: &'a Plan<'a>,
+    out: &'a [f32],
+    log_sum: &'a [f32],
+    d_out: &'a [f32],
+}
+
+/// Some keys of one key head, and where the gradients go.
+struct Chunk<'o> {
+    batch: usize,
+    kv_head: usize,
+    keys: Range<usize>,
+    /// `[group, queries, head_dim]`.
+    d_q: &'o mut [f32],
+    /// `[keys, head_dim]`.
+    d_k: &'o mut [f32],
+    /// `[keys, value_dim]`.
+    d_v: &'o mut [f32],
+    learned: &'o mut Learned,
+}
+
+impl Backward<'_> {
+    fn run(&self, gradients: &mut Gradients) {
+        let attention = self.plan.attention;
+        let shape = &attention.shape;
+        let heads = shape.batch * shape.kv_heads;
+        let dense = attention.biases.iter().any(|b| matches!(b, Bias::Dense { learned: true, .. }));
+        let ranges = self.key_ranges(if dense { DENSE_CHUNKS } else { chunks_per_head(heads) });
+        let mut parts = vec![0.0; shape.q_len() * (ranges.len() - 1)];
+        let mut totals = Totals::new(self.plan);
+        let (mut d_k, mut d_v) = (&mut gradients.k[..], &mut gradients.v[..]);
+        let per_head = (shape.q_len() / heads).max(1);
+        let mut d_q: Vec<_> = std::iter::once(&mut gradients.q[..])
+            .chain(parts.chunks_exact_mut(shape.q_len().max(1)))
+            .map(|part| part.chunks_exact_mut(per_head))
+            .collect();
+        // Blocks of a dense bias's gradient are added up head by head, to hold no more than one head's at a time.
+        let per_wave = if dense { 1 } else { heads };
+        for wave in (0..heads).step_by(per_wave) {
+            let indices = wave..(wave + per_wave).min(heads);
+            let mut learned: Vec<Learned> = Vec::new();
+            learned.resize_with(indices.len() * ranges.len(), Learned::default);
+            let mut slots = learned.iter_mut();
+            let mut chunks = Vec::with_capacity(slots.len());
+            for index in indices {
+                for ((range, d_q), learned) in ranges.iter().zip(&mut d_q).zip(&mut slots) {
+                    chunks.push(Chunk {
+                        batch: index / shape.kv_heads,
+                        kv_head: index % shape.kv_heads,
+                        keys: range.clone(),
+                        d_q: d_q.next().unwrap_or_default(),
+                        d_k: d_k.split_off_mut(..range.len() * shape.head_dim).unwrap_or_default(),
+                        d_v: d_v.split_off_mut(..range.len() * shape.value_dim).unwrap_or_default(),
+                        learned,
+                    });
+                }
+            }
+            parallel::run(chunks, |chunk, scratch| self.chunk(chunk, scratch));
+            for learned in &learned {
+                totals.add(learned);
+            }
+        }
+        for part in parts.chunks_exact(shape.q_len().max(1)) {
+            parallel::add(&mut gradients.q, part);
+        }
+        totals.finish(gradients);
+    }
+
+    /// Cuts the keys of a head into chunks of about equal cost.
+    fn key_ranges(&self, chunks: usize) -> Vec<Range<usize>> {
+        let shape = &self.plan.attention.shape;
+        let head = self.plan.head(0, 0);
+        let cost: Vec<usize> = tiles(0..shape.keys)
+            .map(|keys| {
+                let seen = |rows: &Range<usize>| {
+                    let tile = head.tile(rows.clone(), keys.clone());
+                    self.plan.attention.pattern.coverage(&tile) != Coverage::Empty
+                };
+                1 + tiles(0..shape.queries).filter(seen).count()
+            })
+            .collect();
+        key_chunks(shape.keys, &cost, chunks)
+    }
+}
+
+impl Backward<'_> {
+    fn chunk(&self, chunk: Chunk, scratch: &mut Scratch) {
+        let shape = self.plan.attention.shape;
+        let Chunk { batch, kv_head, keys, d_q, d_k, d_v, learned } = chunk;
+        let group = shape.group();
+        let heads = kv_head * group..(kv_head + 1) * group;
+        for (index, d_q) in heads.zip(d_q.chunks_exact_mut((shape.queries * shape.head_dim).max(1))) {
+            let head = self.plan.head(batch, index);
+            let learned = learned.head(&head, &keys);
+            Pass { all: self, head, learned, keys: keys.clone() }.run(d_q, d_k, d_v, scratch);
+        }
+    }
+}
+
+/// One query head against a chunk of its keys.
+struct Pass<'a> {
+    all: &'a Backward<'a>,
+    head: Head<'a>,
+    learned: &'a mut LearnedHead,
+    keys: Range<usize>,
+}
+
+/// One tile of queries against one tile of keys.
+struct Step<'s> {
+    queries: &'s Queries<'s>,
+    /// The tile's first row among `queries`, and its index in the head.
+    first: usize,
+    query: usize,
+    keys: &'s Keys<'s>,
+    value_cols: &'s [f32],
+    outline: Outline,
+}
+
+impl Pass<'_> {
+    fn run(
+        mut self,
+        d_q: &mut [f32],
+        d_k: &mut [f32],
+        d_v: &mut [f32],
+        scratch: &mut Scratch,
+    ) {
+        let Some(rows) = self.seen_by() else { return };
+        let attention = self.all.plan.attention;
+        let (simd, shape) = (attention.simd, attention.shape);
+        let (dim, value_dim, width) = (shape.head_dim, shape.value_dim, self.head.width());
+
+        let (mut prepared, mut relative) =
+            (std::mem::take(&mut scratch.queries), std::mem::take(&mut scratch.relative));
+        let queries = self.head.queries(rows.clone(), &mut prepared, &mut relative);
+        let out_rows = shape.out_head(self.head.batch, self.head.head).start;
+        let of_rows = out_rows + rows.start * value_dim..out_rows + rows.end * value_dim;
+        simd.run(DotRows {
+            a: &self.all.d_out[of_rows.clone()],
+            b: &self.all.out[of_rows],
+            width: value_dim,
+            dots: sized(&mut scratch.mean, rows.len()),
+        });
+        zeroed(&mut scratch.d_queries, rows.len() * width);
+        zeroed(&mut scratch.d_relative, self.all.plan.relative_keys.len() * rows.len() * dim);
+
+        let (mut key_rows, mut key_cols, mut value_cols) = (
+            std::mem::take(&mut scratch.key_rows),
+            std::mem::take(&mut scratch.key_cols),
+            std::mem::take(&mut scratch.value_cols),
+        );
+        for range in tiles(self.keys.clone()) {
+            let keys = self.head.keys(range.clone(), &queries, &mut key_rows, &mut key_cols);
+            let values = &self.head.v[range.start * value_dim..range.end * value_dim];
+            let value_cols = sized(&mut value_cols, value_dim * TILE);
+            simd.run(Transpose { from: values, width: value_dim, to: value_cols });
+            zeroed(&mut scratch.d_keys, TILE * width);
+            zeroed(&mut scratch.d_values, TILE * value_dim);
+            for (tile_rows, outline) in self.head.visible_above(rows.clone(), range.clone()) {
+                let first = tile_rows.start - rows.start;
+                let step = Step {
+                    queries: &queries,
+                    first,
+                    query: tile_rows.start,
+                    keys: &keys,
+                    value_cols,
+                    outline,
+                };
+                step.run(&self.head, self.all, &self.keys, self.learned, scratch);
+            }
+            let own = range.start - self.keys.start..range.end - self.keys.start;
+            let d_v = &mut d_v[own.start * value_dim..own.end * value_dim];
+            d_v.iter_mut().zip(&scratch.d_values).for_each(|(sum, d)| *sum += d);
+            self.keys_backward(&range, &mut d_k[own.start * dim..own.end * dim], scratch);
+        }
+        let d_q = &mut d_q[rows.start * dim..rows.end * dim];
+        self.queries_backward(rows, d_q, scratch);
+        scratch.queries = prepared;
+        scratch.relative = relative;
+        (scratch.key_rows, scratch.key_cols, scratch.value_cols) = (key_rows, key_cols, value_cols);
+    }
+
+    /// The queries, in whole tiles, between the first and the last that see any of the chunk's keys.
+    fn seen_by(&self) -> Option<Range<usize>> {
+        let attention = self.all.plan.attention;
+        let mut seen = tiles(0..attention.shape.queries).filter(|rows| {
+            let tile = self.head.tile(rows.clone(), self.keys.clone());
+            attention.pattern.coverage(&tile) != Coverage::Empty
+        });
+        let first = seen.next()?;
+        let last = seen.next_back().unwrap_or(first.clone());
+        Some(first.start..last.end)
+    }
+
+    /// From gradients of a tile's compared keys to those of its raw keys.
+    fn keys_backward(&mut self, range: &Range<usize>, d_k: &mut [f32], scratch: &mut Scratch) {
+        let attention = self.all.plan.attention;
+        let (dim, width) = (attention.shape.head_dim, self.head.width());
+        let d_keys = &mut scratch.d_keys;
+        if let Score::Additive { .. } = attention.score {
+            // The additive score leaves them transposed.
+            for (key, d_k) in d_k.chunks_exact_mut(dim).enumerate() {
+                d_k.iter_mut().enumerate().for_each(|(c, d)| *d += d_keys[c * TILE + key]);
+            }
+            return;
+        }
+        attention.simd.run(PrepareBackward {
+            preparation: &self.head.preparation,
+            side: Side::Key,
+            first_place: attention.first_key + range.start,
+            raw: &self.head.k[range.start * dim..range.end * dim],
+            d_prepared: &mut d_keys[..range.len() * width],
+            d_raw: d_k,
+            d_bias: &mut [],
+            d_deltas: &mut self.learned.deltas,
+            row: sized(&mut scratch.row, width),
+        });
+    }
+
+    /// From gradients of the compared queries, and of the relative ones, to those of the raw queries.
+    fn queries_backward(&mut self, rows: Range<usize>, d_q: &mut [f32], scratch: &mut Scratch) {
+        let attention = self.all.plan.attention;
+        let (dim, width) = (attention.shape.head_dim, self.head.width());
+        attention.simd.run(PrepareBackward {
+            preparation: &self.head.preparation,
+            side: Side::Query,
+            first_place: attention.first_query + rows.start,
+            raw: &self.head.q[rows.start * dim..rows.end * dim],
+            d_prepared: &mut scratch.d_queries[..rows.len() * width],
+            d_raw: d_q,
+            d_bias: &mut self.learned.query_bias,
+            d_deltas: &mut self.learned.deltas,
+            row: sized(&mut scratch.row, width),
+        });
+        let per_bias = (rows.len() * dim).max(1);
+        let parts = scratch.d_relative.chunks_exact(per_bias).zip(&self.all.plan.relative_keys);
+        for ((d, keys), learned) in parts.zip(&mut self.learned.relative) {
+            for (d, d_q) in d.chunks_exact(dim).zip(d_q.chunks_exact_mut(dim)) {
+                d_q.iter_mut().zip(d).for_each(|(sum, d)| *sum += keys.scale * d);
+                learned.query_bias.iter_mut().zip(d).for_each(|(sum, d)| *sum += keys.scale * d);
+            }
+        }
+    }
+}
+
+impl Step<'_> {
+    fn run(
+        &self,
+        head: &Head,
+        all: &Backward,
+        chunk_keys: &Range<usize>,
+        learned: &mut LearnedHead,
+        scratch: &mut Scratch,
+    ) {
+        let attention = all.plan.attention;
+        let (simd, shape) = (attention.simd, attention.shape);
+        let value_dim = shape.value_dim;
+        let row = shape.row_head(head.batch, head.head).start + self.query;
+        let (log_sum, d_out) = (&all.log_sum[row..], &all.d_out[row * value_dim..]);
+        let Scratch { scores, d_scores, slopes, factors, terms, .. } = scratch;
+        let scores = sized(scores, TILE * TILE);
+        let d_scores = sized(d_scores, TILE * TILE);
+        let slopes = sized(slopes, TILE * TILE);
+        let factors = sized(factors, TILE * TILE);
+        if self.outline.partial {
+            // Products over queries read whole halves of the tile, also where no pair is visible.
+            scores.fill(0.0);
+            d_scores.fill(0.0);
+        }
+        head.scores(
+            self.queries,
+            self.first,
+            self.keys,
+            &self.outline,
+            scores,
+            attention.soft_cap.map(|_| &mut *slopes),
+            terms,
+        );
+        let key = self.keys.range.start;
+        for region in self.outline.regions() {
+            simd.run(Matmul {
+                rows: region.rows.len(),
+                cols: region.cols.len(),
+                inner: value_dim,
+                a: &d_out[region.rows.start * value_dim..],
+                a_row: value_dim,
+                a_step: 1,
+                b: &self.value_cols[region.cols.start..],
+                b_row: TILE,
+                c: &mut d_scores[region.of(region.rows.start).start..],
+                c_row: TILE,
+                add: false,
+            });
+            if let Some(table) = &all.plan.relative_values {
+                let band = head.band(self.query, key, &region, &table.vectors);
+                let terms = band_terms(head, d_out, value_dim, table, &band, &region, terms);
+                simd.run(AddBand { band, region: region.clone(), scores: d_scores, terms });
+            }
+            let scaled = head.factors(self.query, key, &region, factors);
+            if let Some(focus) = attention.focus {
+                simd.run(CentersBackward {
+                    region: region.clone(),
+                    scores,
+                    d_weights: d_scores,
+                    factors,
+                    log_sum,
+                    centers: &focus.centers[row..],
+                    deviation: focus.deviation,
+                    first_key: attention.first_key + key,
+                    d_centers: &mut learned.centers[self.query..],
+                });
+            }
+            simd.run(SoftmaxBackward {
+                region: region.clone(),
+                scores,
+                d_weights: d_scores,
+                factors: scaled.then_some(&*factors),
+                log_sum,
+                mean: &scratch.mean[self.first..],
+            });
+        }
+        self.values_backward(head, all, learned, d_out, scratch);
+        for region in self.outline.regions() {
+            self.biases_backward(head, all, chunk_keys, learned, &region, scratch);
+            if attention.soft_cap.is_some() {
+                let (values, factors) = (&mut scratch.d_scores[..], &scratch.slopes[..]);
+                simd.run(Multiply { region, values, factors });
+            }
+        }
+        self.compare_backward(head, learned, scratch);
+    }
+
+    /// `d_v += weightsᵀ d_out`, and the same for relative values, whose weights are summed by distance.
+    fn values_backward(
+        &self,
+        head: &Head,
+        all: &Backward,
+        learned: &mut LearnedHead,
+        d_out: &[f32],
+        scratch: &mut Scratch,
+    ) {
+        let attention = all.plan.attention;
+        let value_dim = attention.shape.value_dim;
+        let weights = &scratch.scores[..];
+        for half in self.outline.halves() {
+            product_over_rows(head, &half, weights, d_out, value_dim, &mut scratch.d_values);
+        }
+        let Some(table) = &all.plan.relative_values else { return };
+        for region in self.outline.regions() {
+            let band = head.band(self.query, self.keys.range.start, &region, &table.vectors);
+            let terms = sized(&mut scratch.terms, TILE * band.entries().len());
+            attention.simd.run(FoldBand { band, region: region.clone(), d_scores: weights, terms });
+            let d_table = &mut learned.relative_values;
+            product_of_terms(head, &region, band.entries(), terms, d_out, value_dim, d_table);
+        }
+    }
+
+    /// Gradients of every bias from a region's `d_scores`.
+    fn biases_backward(
+        &self,
+        head: &Head,
+        all: &Backward,
+        chunk_keys: &Range<usize>,
+        learned: &mut LearnedHead,
+        region: &Region,
+        scratch: &mut Scratch,
+    ) {
+        let attention = all.plan.attention;
+        let (simd, dim) = (attention.simd, attention.shape.head_dim);
+        let d_scores = &scratch.d_scores[..];
+        let key = self.keys.range.start;
+        if !learned.by_distance.is_empty() {
+            simd.run(FoldDiagonals {
+                region: region.clone(),
+                d_scores,
+                table: &mut learned.by_distance,
+                start: head.distance_index(self.query, key),
+            });
+        }
+        for (i, relative) in all.plan.relative_keys.iter().enumerate() {
+            let band = head.band(self.query, key, region, &relative.table.vectors);
+            let entries = band.entries();
+            let terms = sized(&mut scratch.terms, TILE * entries.len());
+            simd.run(FoldBand { band, region: region.clone(), d_scores, terms });
+            let offset = (i * self.queries.count + self.first) * dim;
+            simd.run(Matmul {
+                rows: region.rows.len(),
+                cols: dim,
+                inner: entries.len(),
+                a: &terms[region.rows.start * entries.len()..],
+                a_row: entries.len(),
+                a_step: 1,
+                b: &relative.table.by_distance(head.head)[entries.start * dim..],
+                b_row: dim,
+                c: &mut scratch.d_relative[offset + region.rows.start * dim..],
+                c_row: dim,
+                add: true,
+            });
+            let rows = &self.queries.relative[offset..];
+            let d_table = &mut learned.relative[i].table;
+            product_of_terms(head, region, entries, terms, rows, dim, d_table);
+        }
+        for dense in &mut learned.dense {
+            let real = region.cols.end.min(self.keys.range.len()).max(region.cols.start);
+            for row in region.rows.clone() {
+                let d = &d_scores[region.of(row)][..real - region.cols.start];
+                dense.add(self.query + row, key + region.cols.start - chunk_keys.start, d);
+            }
+        }
+    }
+
+    /// From `d_scores` to gradients of the compared queries and keys.
+    fn compare_backward(&self, head: &Head, learned: &mut LearnedHead, scratch: &mut Scratch) {
+        let attention = head.attention();
+        let (simd, width) = (attention.simd, head.width());
+        let prepared = &self.queries.prepared[self.first * width..];
+        let Scratch { d_scores, d_queries, d_keys, .. } = scratch;
+        let d_queries = &mut d_queries[self.first * width..];
+        for region in self.outline.regions() {
+            let Region { rows, cols } = region.clone();
+            match (attention.score, self.keys.cols) {
+                (Score::Additive { weight }, Some(key_cols)) => simd.run(AdditiveBackward {
+                    region,
+                    form: self.queries.form,
+                    queries: prepared,
+                    keys: key_cols,
+                    weight: &weight[head.head * width..][..width],
+                    d_scores,
+                    d_queries,
+                    d_keys,
+                    d_weight: &mut learned.score,
+                }),
+                _ => simd.run(Matmul {
+                    rows: rows.len(),
+                    cols: width,
+                    inner: cols.end.min(self.keys.range.len()).max(cols.start) - cols.start,
+                    a: &d_scores[region.of(rows.start).start..],
+                    a_row: TILE,
+                    a_step: 1,
+                    b: &self.keys.rows[cols.start * width..],
+                    b_row: width,
+                    c: &mut d_queries[rows.start * width..],
+                    c_row: width,
+                    add: true,
+                }),
+            }
+        }
+        if !matches!(attention.score, Score::Additive { .. }) {
+            for half in self.outline.halves() {
+                product_over_rows(head, &half, d_scores, prepared, width, d_keys);
+            }
+        }
+    }
+}
+
+/// `out[keys of the half] += tile[rows, keys]ᵀ · rows`: a product over the queries of a tile.
+fn product_over_rows(
+    head: &Head,
+    half: &Region,
+    tile: &[f32],
+    rows: &[f32],
+    width: usize,
+    out: &mut [f32],
+) {
+    head.attention().simd.run(Matmul {
+        rows: half.cols.len(),
+        cols: width,
+        inner: half.rows.len(),
+        a: &tile[half.rows.start * TILE + half.cols.start..],
+        a_row: 1,
+        a_step: TILE,
+        b: &rows[half.rows.start * width..],
+        b_row: width,
+        c: &mut out[half.cols.start * width..],
+        c_row: width,
+        add: true,
+    });
+}
+
+/// `d_table[entries] += terms[rows, entries]ᵀ · rows`: the gradient of a relative table.
+fn product_of_terms(
+    head: &Head,
+    region: &Region,
+    entries: Range<usize>,
+    terms: &[f32],
+    rows: &[f32],
+    width: usize,
+    d_table: &mut [f32],
+) {
+    head.attention().simd.run(Matmul {
+        rows: entries.len(),
+        cols: width,
+        inner: region.rows.len(),
+        a: &terms[region.rows.start * entries.len()..],
+        a_row: 1,
+        a_step: entries.len(),
+        b: &rows[region.rows.start * width..],
+        b_row: width,
+        c: &mut d_table[entries.start * width..],
+        c_row: width,
+        add: true,
+    });
+}

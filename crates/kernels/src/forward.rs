@@ -1,0 +1,194 @@
+//! The forward pass: `out = softmax(scores) · v`, one chunk of queries of one head at a time.
+//!
+//! Key tiles run outermost, so each is prepared once per chunk; the running maximum and sum of every row make
+//! the softmax of the tiles seen so far (online softmax). Memory is O(length): no scores outlive their tile.
+
+use std::ops::Range;
+
+use crate::{
+    Attended, Attention, Error, Inputs,
+    error::expect_len,
+    parallel,
+    plan::{Head, Plan},
+    scratch::{Scratch, sized, zeroed},
+    simd::{
+        bands::FoldBand,
+        matmul::Matmul,
+        rows::{Multiply, Region, ScaleRows, Softmax},
+    },
+    tile::{TILE, query_chunks, tiles},
+};
+
+impl Attention<'_> {
+    /// Computes the output and each row's logarithmic sum.
+    pub fn forward(&self, inputs: &Inputs) -> Result<Attended, Error> {
+        self.check_inputs(inputs)?;
+        let mut made = Attended {
+            out: vec![0.0; self.shape.out_len()],
+            log_sum: vec![0.0; self.shape.rows()],
+        };
+        self.forward_into(inputs, &mut made.out, &mut made.log_sum)?;
+        Ok(made)
+    }
+
+    /// [`Self::forward`] into buffers of the caller.
+    pub fn forward_into(
+        &self,
+        inputs: &Inputs,
+        out: &mut [f32],
+        log_sum: &mut [f32],
+    ) -> Result<(), Error> {
+        self.check_inputs(inputs)?;
+        expect_len("out", out.len(), self.shape.out_len())?;
+        expect_len("log_sum", log_sum.len(), self.shape.rows())?;
+        let plan = Plan::new(self, *inputs);
+        parallel::run(chunks(self, out, log_sum), |chunk, scratch| {
+            forward_chunk(&plan.head(chunk.batch, chunk.head), chunk, scratch);
+        });
+        Ok(())
+    }
+}
+
+/// Some queries of one head, and where their results go.
+struct Chunk<'o> {
+    batch: usize,
+    head: usize,
+    rows: Range<usize>,
+    out: &'o mut [f32],
+    log_sum: &'o mut [f32],
+}
+
+/// All chunks of a call, those at the end of a sequence first: under causal patterns they cost most.
+fn chunks<'o>(
+    attention: &Attention,
+    mut out: &'o mut [f32],
+    mut log_sum: &'o mut [f32],
+) -> Vec<Chunk<'o>> {
+    let shape = &attention.shape;
+    let ranges = query_chunks(shape.queries, shape.batch * shape.heads);
+    let mut chunks = Vec::with_capacity(shape.batch * shape.heads * ranges.len());
+    for index in 0..shape.batch * shape.heads {
+        for rows in &ranges {
+            chunks.push(Chunk {
+                batch: index / shape.heads,
+                head: index % shape.heads,
+                rows: rows.clone(),
+                out: out.split_off_mut(..rows.len() * shape.value_dim).unwrap_or_default(),
+                log_sum: log_sum.split_off_mut(..rows.len()).unwrap_or_default(),
+            });
+        }
+    }
+    chunks.sort_by_key(|chunk| std::cmp::Reverse(chunk.rows.start));
+    chunks
+}
+
+fn forward_chunk(head: &Head, chunk: Chunk, scratch: &mut Scratch) {
+    let attention = head.attention();
+    let (simd, value_dim) = (attention.simd, attention.shape.value_dim);
+    let Scratch { queries, relative, key_rows, key_cols, scores, factors, terms, .. } = scratch;
+    let Chunk { rows, out, log_sum, .. } = chunk;
+    let queries = head.queries(rows.clone(), queries, relative);
+    let scores = sized(scores, TILE * TILE);
+    let factors = sized(factors, TILE * TILE);
+    let max = sized(&mut scratch.max, rows.len());
+    let sum = zeroed(&mut scratch.sum, rows.len());
+    max.fill(f32::NEG_INFINITY);
+    out.fill(0.0);
+
+    for key_range in tiles(0..attention.shape.keys) {
+        let mut visible = head.visible_above(rows.clone(), key_range.clone()).peekable();
+        if visible.peek().is_none() {
+            continue;
+        }
+        let keys = head.keys(key_range.clone(), &queries, key_rows, key_cols);
+        for (tile_rows, outline) in visible {
+            let first = tile_rows.start - rows.start;
+            head.scores(&queries, first, &keys, &outline, scores, None, terms);
+            let values = &head.v[key_range.start * value_dim..key_range.end * value_dim];
+            for region in outline.regions() {
+                let (max, sum) = (&mut max[first..], &mut sum[first..]);
+                let fade = &mut scratch.fade;
+                simd.run(Softmax { region: region.clone(), scores, max, sum, fade });
+                if head.factors(tile_rows.start, key_range.start, &region, factors) {
+                    simd.run(Multiply { region: region.clone(), values: scores, factors });
+                }
+                let out = &mut out[first * value_dim..];
+                mix(head, scores, values, &region, &scratch.fade, out);
+                mix_relative(head, scores, tile_rows.start, key_range.start, &region, out, terms);
+            }
+        }
+    }
+    finish(head, max, sum, out, log_sum);
+}
+
+/// `out = fade · out + weights · values` for the rows of a region; `out` starts at the tile's first row.
+fn mix(
+    head: &Head,
+    weights: &[f32],
+    values: &[f32],
+    region: &Region,
+    fade: &[f32; TILE],
+    out: &mut [f32],
+) {
+    let attention = head.attention();
+    let (simd, value_dim) = (attention.simd, attention.shape.value_dim);
+    let Region { rows, cols } = region.clone();
+    let out = &mut out[rows.start * value_dim..rows.end * value_dim];
+    simd.run(ScaleRows { values: out, width: value_dim, factors: &fade[rows.clone()] });
+    simd.run(Matmul {
+        rows: rows.len(),
+        cols: value_dim,
+        inner: cols.end.min(values.len() / value_dim) - cols.start,
+        a: &weights[region.of(rows.start).start..],
+        a_row: TILE,
+        a_step: 1,
+        b: &values[cols.start * value_dim..],
+        b_row: value_dim,
+        c: out,
+        c_row: value_dim,
+        add: true,
+    });
+}
+
+/// Adds the relative values: weights summed by clipped distance, times the table.
+fn mix_relative(
+    head: &Head,
+    weights: &[f32],
+    query: usize,
+    key: usize,
+    region: &Region,
+    out: &mut [f32],
+    terms: &mut Vec<f32>,
+) {
+    let Some(table) = &head.plan.relative_values else { return };
+    let attention = head.attention();
+    let value_dim = attention.shape.value_dim;
+    let band = head.band(query, key, region, &table.vectors);
+    let entries = band.entries();
+    let terms = sized(terms, TILE * entries.len());
+    attention.simd.run(FoldBand { band, region: region.clone(), d_scores: weights, terms });
+    attention.simd.run(Matmul {
+        rows: region.rows.len(),
+        cols: value_dim,
+        inner: entries.len(),
+        a: &terms[region.rows.start * entries.len()..],
+        a_row: entries.len(),
+        a_step: 1,
+        b: &table.by_distance(head.head)[entries.start * value_dim..],
+        b_row: value_dim,
+        c: &mut out[region.rows.start * value_dim..],
+        c_row: value_dim,
+        add: true,
+    });
+}
+
+/// Divides by the sums. A row that saw nothing has the sum 0, the output 0 and the logarithmic sum −∞.
+fn finish(head: &Head, max: &[f32], sum: &mut [f32], out: &mut [f32], log_sum: &mut [f32]) {
+    for ((log_sum, max), sum) in log_sum.iter_mut().zip(max).zip(sum.iter_mut()) {
+        *log_sum = max + sum.ln();
+        *sum = if *sum == 0.0 { 0.0 } else { 1.0 / *sum };
+    }
+    let attention = head.attention();
+    let width = attention.shape.value_dim;
+    attention.simd.run(ScaleRows { values: out, width, factors: sum });
+}

@@ -1,0 +1,77 @@
+//! Dilated window: every `step`-th key nearby, `key = query + step · m` with `−left ≤ m ≤ right`.
+//! Longformer, Beltagy et al. 2020, <https://arxiv.org/abs/2004.05150>. Reaches `step` times as far as
+//! a window of the same cost; the paper dilates two heads of the upper layers only.
+
+use super::{Coverage, Pair, Pattern, Tile, ranges};
+use crate::Error;
+
+/// Keys a whole number of steps from the query, which always sees itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dilated {
+    left: usize,
+    right: usize,
+    step: usize,
+}
+
+impl Dilated {
+    /// `left` keys before and `right` keys after the query, `step` places apart; `usize::MAX` for all
+    /// on a side. Refuses a step of 0.
+    pub fn new(left: usize, right: usize, step: usize) -> Result<Self, Error> {
+        if step == 0 {
+            return Err(Error::Zero { what: "step" });
+        }
+        Ok(Self { left, right, step })
+    }
+}
+
+impl Pattern for Dilated {
+    fn sees(&self, pair: Pair) -> bool {
+        let count = if pair.key <= pair.query { self.left } else { self.right };
+        let distance = pair.key.abs_diff(pair.query);
+        distance.is_multiple_of(self.step) && distance / self.step <= count
+    }
+
+    fn coverage(&self, tile: &Tile) -> Coverage {
+        let (least, greatest) = tile.distances();
+        let first = least.max(-signed(self.left.saturating_mul(self.step)));
+        let last = greatest.min(signed(self.right.saturating_mul(self.step)));
+        let step = signed(self.step);
+        let multiples = last.div_euclid(step) - (first - 1).div_euclid(step);
+        Coverage::of(multiples.max(0) as usize, (greatest - least) as usize + 1)
+    }
+
+    fn hide(&self, first: Pair, scores: &mut [f32]) {
+        let Pair { query, key, .. } = first;
+        let least = key.max(query.saturating_sub(self.left.saturating_mul(self.step)));
+        let gap = if least <= query {
+            (query - least) % self.step
+        } else {
+            (self.step - (least - query) % self.step) % self.step
+        };
+        let greatest = query.saturating_add(self.right.saturating_mul(self.step));
+        let end = greatest.saturating_add(1).min(key + scores.len());
+        let visible = (least.saturating_add(gap)..end).step_by(self.step).map(|key| key..key + 1);
+        ranges::keep(key, scores, visible);
+    }
+}
+
+/// Beyond `isize::MAX` every reach is the same: farther than any place.
+fn signed(reach: usize) -> isize {
+    isize::try_from(reach).unwrap_or(isize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::visible_keys, *};
+
+    #[test]
+    fn keys_are_whole_steps_away_on_both_sides() {
+        let pattern = Dilated::new(2, 3, 4).unwrap();
+        assert_eq!(visible_keys(&pattern, 10, 30), [2, 6, 10, 14, 18, 22]);
+    }
+
+    #[test]
+    fn a_step_of_zero_is_refused() {
+        assert_eq!(Dilated::new(1, 1, 0), Err(Error::Zero { what: "step" }));
+    }
+}

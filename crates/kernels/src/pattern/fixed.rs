@@ -1,0 +1,101 @@
+//! Fixed: the query's own block and the last `summary` keys of every block before, causal:
+//! `key ≤ query` and (`⌊key/stride⌋ = ⌊query/stride⌋` or `key mod stride ≥ stride − summary`).
+//! Sparse Transformer, Child et al. 2019, <https://arxiv.org/abs/1904.10509>, both parts in one head.
+//! For text; the paper takes strides of 128 and 256 and summaries of 8, 16 and 32.
+
+use std::{iter::once, ops::Range};
+
+use super::{Coverage, Pair, Pattern, Tile, ranges};
+use crate::{Error, error::expect_range};
+
+/// The query's block so far and the summaries of all earlier blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fixed {
+    stride: usize,
+    summary: usize,
+}
+
+impl Fixed {
+    /// Blocks of `stride` places whose last `summary` are seen by all later queries; a summary of 0
+    /// leaves the blocks alone. Refuses a stride of 0 and a summary longer than the stride.
+    pub fn new(stride: usize, summary: usize) -> Result<Self, Error> {
+        if stride == 0 {
+            return Err(Error::Zero { what: "stride" });
+        }
+        expect_range("summary", summary, summary <= stride, "[0, stride]")?;
+        Ok(Self { stride, summary })
+    }
+
+    fn is_summary(&self, key: usize) -> bool {
+        key % self.stride >= self.stride - self.summary
+    }
+
+    /// How many of the keys are in a summary.
+    fn summaries(&self, keys: Range<usize>) -> usize {
+        let below = |end: usize| {
+            let rest = (end % self.stride).saturating_sub(self.stride - self.summary);
+            end / self.stride * self.summary + rest
+        };
+        below(keys.end) - below(keys.start)
+    }
+}
+
+impl Pattern for Fixed {
+    fn sees(&self, pair: Pair) -> bool {
+        let Pair { query, key, .. } = pair;
+        key <= query && (key / self.stride == query / self.stride || self.is_summary(key))
+    }
+
+    fn coverage(&self, tile: &Tile) -> Coverage {
+        let Tile { queries, keys, .. } = tile;
+        // Keys after the last query are invisible; the last query sees every summary among the rest.
+        let end = keys.end.min(queries.end);
+        if end <= keys.start {
+            return Coverage::Empty;
+        }
+        let shares_block = (end - 1) / self.stride >= queries.start / self.stride;
+        if !shares_block && self.summaries(keys.start..end) == 0 {
+            return Coverage::Empty;
+        }
+        // Keys before the last query's block must all be summaries.
+        let block = tile.last_query() / self.stride * self.stride;
+        let earlier = keys.start..keys.end.min(block).max(keys.start);
+        let full =
+            keys.end <= queries.start + 1 && self.summaries(earlier.clone()) == earlier.len();
+        if full { Coverage::Full } else { Coverage::Partial }
+    }
+
+    fn hide(&self, first: Pair, scores: &mut [f32]) {
+        let block = first.query / self.stride;
+        let summaries = (first.key / self.stride..block).map(|block| {
+            let end = (block + 1) * self.stride;
+            end - self.summary..end
+        });
+        let own = block * self.stride..first.query + 1;
+        ranges::keep(first.key, scores, summaries.chain(once(own)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::visible_keys, *};
+
+    #[test]
+    fn the_example_of_stride_4_and_summary_1_is_met() {
+        let pattern = Fixed::new(4, 1).unwrap();
+        assert_eq!(visible_keys(&pattern, 11, 16), [3, 7, 8, 9, 10, 11]);
+        assert_eq!(visible_keys(&pattern, 8, 16), [3, 7, 8]);
+    }
+
+    #[test]
+    fn a_longer_summary_is_the_end_of_each_block() {
+        let pattern = Fixed::new(5, 2).unwrap();
+        assert_eq!(visible_keys(&pattern, 11, 16), [3, 4, 8, 9, 10, 11]);
+    }
+
+    #[test]
+    fn settings_without_meaning_are_refused() {
+        assert_eq!(Fixed::new(0, 0), Err(Error::Zero { what: "stride" }));
+        assert!(matches!(Fixed::new(4, 5), Err(Error::Range { what: "summary", .. })));
+    }
+}

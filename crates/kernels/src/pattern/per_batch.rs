@@ -1,0 +1,21 @@
+//! Settings that differ between the sequences of a batch.
+
+use crate::Error;
+
+/// One entry shared by all sequences, or one for each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PerBatch<T>(Vec<T>);
+
+impl<T> PerBatch<T> {
+    pub(super) fn new(what: &'static str, entries: Vec<T>) -> Result<Self, Error> {
+        if entries.is_empty() { Err(Error::Zero { what }) } else { Ok(Self(entries)) }
+    }
+
+    /// The entry of a sequence; none if there are several and the sequence is beyond the last.
+    pub(super) fn get(&self, batch: usize) -> Option<&T> {
+        match self.0.as_slice() {
+            [shared] => Some(shared),
+            entries => entries.get(batch),
+        }
+    }
+}

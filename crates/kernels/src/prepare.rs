@@ -1,0 +1,336 @@
+//! From raw queries and keys to what is compared, and gradients back again.
+//!
+//! A prepared row is `head_dim` wide plus one for each polar channel: channel `c` keeps its index (rotated, or the
+//! cosine part of a polar pair); the sine parts follow. Queries carry the score's scale. Under the cosine score both
+//! sides have length 1, under the additive score they are brought into its form later.
+
+use pulp::{Simd, WithSimd};
+
+use crate::{
+    Attention, DELTA_RANGE, Feature, Kind, Magnitude, Score,
+    simd::{math, rows::dot},
+};
+
+/// Whose rows are prepared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Query,
+    Key,
+}
+
+/// How one head prepares its rows: the features that apply to it and the key phases of polar ones.
+pub(crate) struct Preparation<'a> {
+    attention: &'a Attention<'a>,
+    head: usize,
+    features: Vec<HeadFeature<'a>>,
+}
+
+struct HeadFeature<'a> {
+    feature: &'a Feature<'a>,
+    /// Index of the feature in the call.
+    index: usize,
+    /// First sine part of a polar feature in the prepared row.
+    sines: usize,
+    /// Cosine and sine of δ per channel; empty if there is none.
+    delta: Vec<(f32, f32)>,
+}
+
+impl<'a> Preparation<'a> {
+    pub(crate) fn new(attention: &'a Attention<'a>, head: usize) -> Self {
+        let mut sines = attention.shape.head_dim;
+        let mut features = Vec::new();
+        for (index, feature) in attention.features.iter().enumerate() {
+            if !feature.heads.contains(&head) || feature.channels.is_empty() {
+                continue;
+            }
+            let width = feature.channels.len();
+            let delta = match feature.kind {
+                Kind::Polar { delta: Some(delta), .. } => delta[head * width..][..width]
+                    .iter()
+                    .map(|d| d.clamp(DELTA_RANGE.0, DELTA_RANGE.1))
+                    .map(|d| (d.cos(), d.sin()))
+                    .collect(),
+                _ => Vec::new(),
+            };
+            features.push(HeadFeature { feature, index, sines, delta });
+            sines += feature.widening(head);
+        }
+        Self { attention, head, features }
+    }
+
+    /// Whether prepared keys are the raw keys.
+    pub(crate) fn keys_are_raw(&self) -> bool {
+        self.features.is_empty() && matches!(self.attention.score, Score::Dot { .. })
+    }
+
+    fn bias(&self, side: Side) -> Option<&'a [f32]> {
+        let dim = self.attention.shape.head_dim;
+        match side {
+            Side::Query => self.attention.query_bias.map(|u| &u[self.head * dim..][..dim]),
+            Side::Key => None,
+        }
+    }
+
+    /// The factor a side carries, and whether its rows are brought to length 1.
+    fn scale(&self, side: Side) -> (f32, bool) {
+        match (self.attention.score, side) {
+            (Score::Dot { scale }, Side::Query) => (scale, false),
+            (Score::Cosine { scale }, Side::Query) => (scale, true),
+            (Score::Cosine { .. }, Side::Key) => (1.0, true),
+            (Score::Dot { .. }, Side::Key) | (Score::Additive { .. }, _) => (1.0, false),
+        }
+    }
+}
+
+/// Prepares rows of one side, the first of which stands at `first_place`.
+pub(crate) struct Prepare<'a> {
+    pub(crate) preparation: &'a Preparation<'a>,
+    pub(crate) side: Side,
+    pub(crate) first_place: usize,
+    /// `[rows, head_dim]`.
+    pub(crate) raw: &'a [f32],
+    /// `[rows, width]`.
+    pub(crate) prepared: &'a mut [f32],
+}
+
+impl WithSimd for Prepare<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        let Self { preparation, side, first_place, raw, prepared } = self;
+        let dim = preparation.attention.shape.head_dim;
+        let width = preparation.attention.width(preparation.head);
+        let (scale, unit) = preparation.scale(side);
+        let rows = raw.chunks_exact(dim).zip(prepared.chunks_exact_mut(width));
+        for (place, (raw, prepared)) in (first_place..).zip(rows) {
+            form_row(s, preparation, side, place, raw, prepared);
+            let factor = if unit { scale * inverse_norm(s, prepared) } else { scale };
+            if factor != 1.0 {
+                for value in prepared {
+                    *value *= factor;
+                }
+            }
+        }
+    }
+}
+
+/// One row with bias and features, before scale and norm.
+#[inline(always)]
+fn form_row<S: Simd>(
+    s: S,
+    preparation: &Preparation,
+    side: Side,
+    place: usize,
+    raw: &[f32],
+    out: &mut [f32],
+) {
+    let dim = raw.len();
+    match preparation.bias(side) {
+        None => out[..dim].copy_from_slice(raw),
+        Some(bias) => {
+            for ((out, raw), bias) in out.iter_mut().zip(raw).zip(bias) {
+                *out = raw + bias;
+            }
+        }
+    }
+    for HeadFeature { feature, sines, delta, .. } in &preparation.features {
+        let (cos, sin) = feature.angles.at(place);
+        let (head, tail) = out.split_at_mut(*sines);
+        let x = &mut head[feature.channels.clone()];
+        match feature.kind {
+            Kind::Rotary { layout } => {
+                for (i, (cos, sin)) in cos.iter().zip(sin).enumerate() {
+                    let (a, b) = layout.pair(i, x.len());
+                    (x[a], x[b]) = (x[a] * cos - x[b] * sin, x[a] * sin + x[b] * cos);
+                }
+            }
+            Kind::Polar { magnitude, .. } => {
+                magnitudes(s, magnitude, x);
+                let y = &mut tail[..x.len()];
+                if side == Side::Key && !delta.is_empty() {
+                    for ((x, y), ((cos, sin), (c, d))) in
+                        x.iter_mut().zip(y).zip(cos.iter().zip(sin).zip(delta))
+                    {
+                        (*x, *y) = (*x * (cos * c - sin * d), *x * (sin * c + cos * d));
+                    }
+                } else {
+                    for ((x, y), (cos, sin)) in x.iter_mut().zip(y).zip(cos.iter().zip(sin)) {
+                        (*x, *y) = (*x * cos, *x * sin);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Gradients of prepared rows, added to those of the raw rows and of δ.
+pub(crate) struct PrepareBackward<'a> {
+    pub(crate) preparation: &'a Preparation<'a>,
+    pub(crate) side: Side,
+    pub(crate) first_place: usize,
+    /// `[rows, head_dim]`.
+    pub(crate) raw: &'a [f32],
+    /// `[rows, width]`; used as working space.
+    pub(crate) d_prepared: &'a mut [f32],
+    /// `[rows, head_dim]`, added to.
+    pub(crate) d_raw: &'a mut [f32],
+    /// Gradients of the query bias, `[head_dim]`, and of each feature's δ, `[channels]`; added to.
+    pub(crate) d_bias: &'a mut [f32],
+    pub(crate) d_deltas: &'a mut [Vec<f32>],
+    /// At least `width` values of working space.
+    pub(crate) row: &'a mut [f32],
+}
+
+impl WithSimd for PrepareBackward<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        let Self { preparation, side, first_place, raw, d_prepared, d_raw, d_bias, d_deltas, row } =
+            self;
+        let dim = preparation.attention.shape.head_dim;
+        let width = preparation.attention.width(preparation.head);
+        let (scale, unit) = preparation.scale(side);
+        let formed = &mut row[..width];
+        let rows = raw
+            .chunks_exact(dim)
+            .zip(d_prepared.chunks_exact_mut(width))
+            .zip(d_raw.chunks_exact_mut(dim));
+        for (place, ((raw, d), d_raw)) in (first_place..).zip(rows) {
+            if unit || !preparation.features.is_empty() {
+                form_row(s, preparation, side, place, raw, formed);
+            }
+            if unit {
+                // With n = f/|f|: d_f = (d − n (n·d)) / |f|.
+                let inverse = inverse_norm(s, formed);
+                let along = dot(s, formed, d) * inverse * inverse;
+                for (d, f) in d.iter_mut().zip(formed.iter()) {
+                    *d = scale * inverse * (*d - f * along);
+                }
+            } else if scale != 1.0 {
+                for d in d.iter_mut() {
+                    *d *= scale;
+                }
+            }
+            for feature in &preparation.features {
+                feature_backward(s, preparation, feature, side, place, raw, formed, d, d_deltas);
+            }
+            for (d_raw, d) in d_raw.iter_mut().zip(d.iter()) {
+                *d_raw += d;
+            }
+            for (d_bias, d) in d_bias.iter_mut().zip(d.iter()) {
+                *d_bias += d;
+            }
+        }
+    }
+}
+
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "one step of the loop above, split off to be read")]
+fn feature_backward<S: Simd>(
+    s: S,
+    preparation: &Preparation,
+    HeadFeature { feature, index, sines, delta }: &HeadFeature,
+    side: Side,
+    place: usize,
+    raw: &[f32],
+    formed: &[f32],
+    d: &mut [f32],
+    d_deltas: &mut [Vec<f32>],
+) {
+    let (cos, sin) = feature.angles.at(place);
+    let channels = feature.channels.clone();
+    let (head, tail) = d.split_at_mut(*sines);
+    let d_x = &mut head[channels.clone()];
+    match feature.kind {
+        Kind::Rotary { layout } => {
+            for (i, (cos, sin)) in cos.iter().zip(sin).enumerate() {
+                let (a, b) = layout.pair(i, d_x.len());
+                (d_x[a], d_x[b]) = (d_x[a] * cos + d_x[b] * sin, d_x[b] * cos - d_x[a] * sin);
+            }
+        }
+        Kind::Polar { magnitude, .. } => {
+            let width = channels.len();
+            let d_y = &tail[..width];
+            let turned = side == Side::Key && !delta.is_empty();
+            if turned {
+                let (x, y) = (&formed[channels.clone()], &formed[*sines..][..width]);
+                let d_delta = &mut d_deltas[*index];
+                for (i, d_delta) in d_delta.iter_mut().enumerate() {
+                    *d_delta += d_y[i] * x[i] - d_x[i] * y[i];
+                }
+            }
+            for (i, d_x) in d_x.iter_mut().enumerate() {
+                let (c, d) = if turned { delta[i] } else { (1.0, 0.0) };
+                *d_x = *d_x * (cos[i] * c - sin[i] * d) + d_y[i] * (sin[i] * c + cos[i] * d);
+            }
+            let bias = preparation.bias(side).map(|bias| &bias[channels.clone()]);
+            magnitude_slopes(s, magnitude, &raw[channels], bias, d_x);
+        }
+    }
+}
+
+/// `1/|row|`, or 0 for a zero row.
+#[inline(always)]
+fn inverse_norm<S: Simd>(s: S, row: &[f32]) -> f32 {
+    let square = dot(s, row, row);
+    if square == 0.0 { 0.0 } else { 1.0 / square.sqrt() }
+}
+
+#[inline(always)]
+fn magnitudes<S: Simd>(s: S, magnitude: Magnitude, values: &mut [f32]) {
+    match magnitude {
+        Magnitude::Identity => {}
+        Magnitude::Relu => {
+            for x in values {
+                *x = if *x < 0.0 { 0.0 } else { *x };
+            }
+        }
+        Magnitude::Softplus => {
+            let (vectors, rest) = S::as_mut_simd_f32s(values);
+            for x in vectors {
+                *x = math::softplus(s, *x).0;
+            }
+            let last = math::softplus(s, s.partial_load_f32s(rest)).0;
+            s.partial_store_f32s(rest, last);
+        }
+    }
+}
+
+/// Multiplies `d` by the magnitude's slope at `raw + bias`.
+#[inline(always)]
+fn magnitude_slopes<S: Simd>(
+    s: S,
+    magnitude: Magnitude,
+    raw: &[f32],
+    bias: Option<&[f32]>,
+    d: &mut [f32],
+) {
+    let value = |i: usize| raw[i] + bias.map_or(0.0, |bias| bias[i]);
+    match magnitude {
+        Magnitude::Identity => {}
+        Magnitude::Relu => {
+            for (i, d) in d.iter_mut().enumerate() {
+                if value(i) <= 0.0 {
+                    *d = 0.0;
+                }
+            }
+        }
+        Magnitude::Softplus => {
+            let lanes = S::F32_LANES;
+            let mut start = 0;
+            while start < d.len() {
+                let end = (start + lanes).min(d.len());
+                let mut x = s.partial_load_f32s(&raw[start..end]);
+                if let Some(bias) = bias {
+                    x = s.add_f32s(x, s.partial_load_f32s(&bias[start..end]));
+                }
+                let part = &mut d[start..end];
+                let slope = math::softplus(s, x).1;
+                s.partial_store_f32s(part, s.mul_f32s(s.partial_load_f32s(part), slope));
+                start = end;
+            }
+        }
+    }
+}

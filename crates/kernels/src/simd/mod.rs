@@ -1,0 +1,67 @@
+//! The vector operations the kernels are made of, each written once over `pulp`'s vectors and run with the
+//! best instruction set of the machine: AVX-512, AVX2, NEON, or plain scalar code.
+//!
+//! This folder holds all `unsafe` of the crate; its operations are safe to call with any slices.
+
+pub(crate) mod additive;
+pub(crate) mod bands;
+pub(crate) mod math;
+pub(crate) mod matmul;
+pub(crate) mod rows;
+
+use pulp::{Arch, WithSimd};
+
+/// An instruction set to run on.
+#[derive(Clone, Copy, Debug)]
+pub struct Simd(Arch);
+
+impl Simd {
+    /// The best instruction set of this machine.
+    pub fn detect() -> Self {
+        Self(Arch::new())
+    }
+
+    /// Plain scalar code, the same on every machine.
+    pub fn scalar() -> Self {
+        Self(Arch::Scalar)
+    }
+
+    /// Every instruction set this machine can run, the scalar one first.
+    pub fn available() -> Vec<Self> {
+        let mut sets = vec![Self::scalar()];
+        #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+        {
+            sets.extend(pulp::x86::V3::try_new().map(|set| Self(Arch::V3(set))));
+            sets.extend(pulp::x86::V4::try_new().map(|set| Self(Arch::V4(set))));
+        }
+        #[cfg(target_arch = "aarch64")]
+        sets.extend(pulp::aarch64::Neon::try_new().map(|set| Self(Arch::Neon(set))));
+        sets
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        match self.0 {
+            Arch::Scalar => "scalar",
+            #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+            Arch::V3(_) => "AVX2",
+            #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+            Arch::V4(_) => "AVX-512",
+            #[cfg(target_arch = "aarch64")]
+            Arch::Neon(_) => "NEON",
+            #[expect(unreachable_patterns, reason = "pulp's list of sets differs between machines")]
+            _ => "other",
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn run<O: WithSimd>(self, operation: O) -> O::Output {
+        self.0.dispatch(operation)
+    }
+}
+
+impl Default for Simd {
+    fn default() -> Self {
+        Self::detect()
+    }
+}
