@@ -116,9 +116,9 @@ impl Gradients {
     pub fn zeros(attention: &Attention) -> Self {
         let shape = &attention.shape;
         Self {
-            q: vec![0.0; shape.q_len()],
-            k: vec![0.0; shape.k_len()],
-            v: vec![0.0; shape.v_len()],
+            q: touched(shape.q_len()),
+            k: touched(shape.k_len()),
+            v: touched(shape.v_len()),
             ..Self::zeros_of_learned(attention)
         }
     }
@@ -259,6 +259,14 @@ impl<'a> Attention<'a> {
     pub(crate) fn width(&self, head: usize) -> usize {
         self.shape.head_dim + self.features.iter().map(|f| f.widening(head)).sum::<usize>()
     }
+}
+
+/// Zeros whose pages exist already. Memory that several threads touch first at the same time costs several times as
+/// much as memory touched by one (measured: 10 ms against 2 ms for the gradients of a 4 ms backward pass).
+pub(crate) fn touched(len: usize) -> Vec<f32> {
+    let mut values = Vec::with_capacity(len);
+    values.resize(len, 0.0);
+    values
 }
 
 fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {

@@ -2,8 +2,8 @@
 //!
 //! Scores are formed again as in the forward pass, tile by tile, and with the weights `w = exp(score − log_sum)`:
 //! `d_v = wᵀ d_out`, `d_w = d_out vᵀ`, `d_score = w (d_w − d_out·out)`, `d_q = d_score k`, `d_k = d_scoreᵀ q`.
-//! A task owns its keys' gradients; queries are shared between the chunks of a head, so each chunk sums its part of
-//! `d_q` apart and the parts are added in a fixed order.
+//! A task owns its keys' gradients; the queries of a head are shared between its chunks, each of which sums its part
+//! of `d_q` apart and adds it when its turn has come.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::{
     Attended, Attention, Bias, Error, Gradients, Inputs, Score,
     error::expect_len,
     learned::{Learned, LearnedHead, Totals},
-    parallel,
+    parallel::{self, InTurn},
     pattern::Coverage,
     plan::{Head, Keys, Plan, Queries, band_terms},
     prepare::{PrepareBackward, Side},
@@ -38,13 +38,30 @@ impl Attention<'_> {
         d_out: &[f32],
     ) -> Result<Gradients, Error> {
         self.check_inputs(inputs)?;
-        expect_len("out", made.out.len(), self.shape.out_len())?;
-        expect_len("log_sum", made.log_sum.len(), self.shape.rows())?;
-        expect_len("d_out", d_out.len(), self.shape.out_len())?;
         let mut gradients = Gradients::zeros(self);
-        let plan = Plan::new(self, *inputs);
-        Backward { plan: &plan, out: &made.out, log_sum: &made.log_sum, d_out }.run(&mut gradients);
+        self.backward_into(inputs, &made.out, &made.log_sum, d_out, &mut gradients)?;
         Ok(gradients)
+    }
+
+    /// [`Self::backward`] into gradients of the caller, which are overwritten.
+    pub fn backward_into(
+        &self,
+        inputs: &Inputs,
+        out: &[f32],
+        log_sum: &[f32],
+        d_out: &[f32],
+        gradients: &mut Gradients,
+    ) -> Result<(), Error> {
+        self.check_inputs(inputs)?;
+        expect_len("out", out.len(), self.shape.out_len())?;
+        expect_len("log_sum", log_sum.len(), self.shape.rows())?;
+        expect_len("d_out", d_out.len(), self.shape.out_len())?;
+        expect_len("gradients of q", gradients.q.len(), self.shape.q_len())?;
+        expect_len("gradients of k", gradients.k.len(), self.shape.k_len())?;
+        expect_len("gradients of v", gradients.v.len(), self.shape.v_len())?;
+        let plan = Plan::new(self, *inputs);
+        Backward { plan: &plan, out, log_sum, d_out }.run(gradients);
+        Ok(())
     }
 }
 
@@ -56,17 +73,19 @@ struct Backward<'a> {
 }
 
 /// Some keys of one key head, and where the gradients go.
-struct Chunk<'o> {
+struct Chunk<'s, 'o> {
     batch: usize,
     kv_head: usize,
     keys: Range<usize>,
-    /// `[group, queries, head_dim]`.
-    d_q: &'o mut [f32],
+    /// When the chunk may add to `d_q`: after those before it.
+    turn: usize,
+    /// `[queries, head_dim]` of each head of the group; none if there are no queries.
+    d_q: &'s [InTurn<'o>],
     /// `[keys, head_dim]`.
     d_k: &'o mut [f32],
     /// `[keys, value_dim]`.
     d_v: &'o mut [f32],
-    learned: &'o mut Learned,
+    learned: &'s mut Learned,
 }
 
 impl Backward<'_> {
@@ -76,14 +95,11 @@ impl Backward<'_> {
         let heads = shape.batch * shape.kv_heads;
         let dense = attention.biases.iter().any(|b| matches!(b, Bias::Dense { learned: true, .. }));
         let ranges = self.key_ranges(if dense { DENSE_CHUNKS } else { chunks_per_head(heads) });
-        let mut parts = vec![0.0; shape.q_len() * (ranges.len() - 1)];
+        let per_head = (shape.queries * shape.head_dim).max(1);
+        let shared: Vec<InTurn> = gradients.q.chunks_exact_mut(per_head).map(InTurn::new).collect();
+        let mut d_k = split(&mut gradients.k, heads, &ranges, shape.head_dim);
+        let mut d_v = split(&mut gradients.v, heads, &ranges, shape.value_dim);
         let mut totals = Totals::new(self.plan);
-        let (mut d_k, mut d_v) = (&mut gradients.k[..], &mut gradients.v[..]);
-        let per_head = (shape.q_len() / heads).max(1);
-        let mut d_q: Vec<_> = std::iter::once(&mut gradients.q[..])
-            .chain(parts.chunks_exact_mut(shape.q_len().max(1)))
-            .map(|part| part.chunks_exact_mut(per_head))
-            .collect();
         // Blocks of a dense bias's gradient are added up head by head, to hold no more than one head's at a time.
         let per_wave = if dense { 1 } else { heads };
         for wave in (0..heads).step_by(per_wave) {
@@ -92,15 +108,17 @@ impl Backward<'_> {
             learned.resize_with(indices.len() * ranges.len(), Learned::default);
             let mut slots = learned.iter_mut();
             let mut chunks = Vec::with_capacity(slots.len());
-            for index in indices {
-                for ((range, d_q), learned) in ranges.iter().zip(&mut d_q).zip(&mut slots) {
+            // Chunk by chunk rather than head by head, so that nobody waits long for a turn.
+            for (turn, keys) in ranges.iter().enumerate() {
+                for (index, learned) in indices.clone().zip(&mut slots) {
                     chunks.push(Chunk {
                         batch: index / shape.kv_heads,
                         kv_head: index % shape.kv_heads,
-                        keys: range.clone(),
-                        d_q: d_q.next().unwrap_or_default(),
-                        d_k: d_k.split_off_mut(..range.len() * shape.head_dim).unwrap_or_default(),
-                        d_v: d_v.split_off_mut(..range.len() * shape.value_dim).unwrap_or_default(),
+                        turn,
+                        keys: keys.clone(),
+                        d_q: shared.chunks_exact(shape.group()).nth(index).unwrap_or_default(),
+                        d_k: std::mem::take(&mut d_k[index * ranges.len() + turn]),
+                        d_v: std::mem::take(&mut d_v[index * ranges.len() + turn]),
                         learned,
                     });
                 }
@@ -110,9 +128,7 @@ impl Backward<'_> {
                 totals.add(learned);
             }
         }
-        for part in parts.chunks_exact(shape.q_len().max(1)) {
-            parallel::add(&mut gradients.q, part);
-        }
+        drop(shared);
         totals.finish(gradients);
     }
 
@@ -133,16 +149,37 @@ impl Backward<'_> {
     }
 }
 
+/// Cuts a tensor over `heads` heads of keys into the parts of each head's chunks.
+fn split<'o>(
+    mut whole: &'o mut [f32],
+    heads: usize,
+    ranges: &[Range<usize>],
+    width: usize,
+) -> Vec<&'o mut [f32]> {
+    let ranges = std::iter::repeat_n(ranges, heads).flatten();
+    ranges.map(|range| whole.split_off_mut(..range.len() * width).unwrap_or_default()).collect()
+}
+
 impl Backward<'_> {
     fn chunk(&self, chunk: Chunk, scratch: &mut Scratch) {
         let shape = self.plan.attention.shape;
-        let Chunk { batch, kv_head, keys, d_q, d_k, d_v, learned } = chunk;
-        let group = shape.group();
-        let heads = kv_head * group..(kv_head + 1) * group;
-        for (index, d_q) in heads.zip(d_q.chunks_exact_mut((shape.queries * shape.head_dim).max(1))) {
-            let head = self.plan.head(batch, index);
+        let Chunk { batch, kv_head, keys, turn, d_q, d_k, d_v, learned } = chunk;
+        d_k.fill(0.0);
+        d_v.fill(0.0);
+        let _guard = InTurn::guard(d_q);
+        for (member, d_q) in d_q.iter().enumerate() {
+            let head = self.plan.head(batch, kv_head * shape.group() + member);
             let learned = learned.head(&head, &keys);
-            Pass { all: self, head, learned, keys: keys.clone() }.run(d_q, d_k, d_v, scratch);
+            let mut pass = Pass { all: self, head, learned, keys: keys.clone() };
+            let rows = pass.run(d_k, d_v, scratch);
+            d_q.at(turn, |d_q| {
+                if turn == 0 {
+                    d_q.fill(0.0);
+                }
+                if let Some(rows) = rows {
+                    pass.queries_backward(rows, d_q, scratch);
+                }
+            });
         }
     }
 }
@@ -167,14 +204,15 @@ struct Step<'s> {
 }
 
 impl Pass<'_> {
+    /// Adds to the keys' and values' gradients, and leaves those of the compared queries in `scratch`.
+    /// Returns the queries that see any of the keys.
     fn run(
-        mut self,
-        d_q: &mut [f32],
+        &mut self,
         d_k: &mut [f32],
         d_v: &mut [f32],
         scratch: &mut Scratch,
-    ) {
-        let Some(rows) = self.seen_by() else { return };
+    ) -> Option<Range<usize>> {
+        let rows = self.seen_by()?;
         let attention = self.all.plan.attention;
         let (simd, shape) = (attention.simd, attention.shape);
         let (dim, value_dim, width) = (shape.head_dim, shape.value_dim, self.head.width());
@@ -222,11 +260,9 @@ impl Pass<'_> {
             d_v.iter_mut().zip(&scratch.d_values).for_each(|(sum, d)| *sum += d);
             self.keys_backward(&range, &mut d_k[own.start * dim..own.end * dim], scratch);
         }
-        let d_q = &mut d_q[rows.start * dim..rows.end * dim];
-        self.queries_backward(rows, d_q, scratch);
-        scratch.queries = prepared;
-        scratch.relative = relative;
+        (scratch.queries, scratch.relative) = (prepared, relative);
         (scratch.key_rows, scratch.key_cols, scratch.value_cols) = (key_rows, key_cols, value_cols);
+        Some(rows)
     }
 
     /// The queries, in whole tiles, between the first and the last that see any of the chunk's keys.
@@ -270,6 +306,7 @@ impl Pass<'_> {
     fn queries_backward(&mut self, rows: Range<usize>, d_q: &mut [f32], scratch: &mut Scratch) {
         let attention = self.all.plan.attention;
         let (dim, width) = (attention.shape.head_dim, self.head.width());
+        let d_q = &mut d_q[rows.start * dim..rows.end * dim];
         attention.simd.run(PrepareBackward {
             preparation: &self.head.preparation,
             side: Side::Query,

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use crate::{
     Attended, Attention, Error, Inputs,
+    attention::touched,
     error::expect_len,
     parallel,
     plan::{Head, Plan},
@@ -24,8 +25,8 @@ impl Attention<'_> {
     pub fn forward(&self, inputs: &Inputs) -> Result<Attended, Error> {
         self.check_inputs(inputs)?;
         let mut made = Attended {
-            out: vec![0.0; self.shape.out_len()],
-            log_sum: vec![0.0; self.shape.rows()],
+            out: touched(self.shape.out_len()),
+            log_sum: touched(self.shape.rows()),
         };
         self.forward_into(inputs, &mut made.out, &mut made.log_sum)?;
         Ok(made)

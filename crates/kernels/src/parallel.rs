@@ -3,7 +3,7 @@
 use std::{
     cell::RefCell,
     sync::{
-        Mutex,
+        Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -27,7 +27,7 @@ pub(crate) fn run<T: Send>(tasks: Vec<T>, work: impl Fn(T, &mut Scratch) + Sync)
             let mut kept = scratch.try_borrow_mut();
             let scratch = kept.as_deref_mut().unwrap_or(&mut fresh);
             while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let task = task.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+                let task = task.lock().unwrap_or_else(PoisonError::into_inner).take();
                 if let Some(task) = task {
                     work(task, scratch);
                 }
@@ -45,11 +45,57 @@ pub(crate) fn run<T: Send>(tasks: Vec<T>, work: impl Fn(T, &mut Scratch) + Sync)
     }
 }
 
-/// `sum[i] += part[i]`, shared out over threads.
-pub(crate) fn add(sum: &mut [f32], part: &[f32]) {
-    use rayon::prelude::*;
-    const BLOCK: usize = 1 << 15; // 128 KiB, enough to be worth a task
-    sum.par_chunks_mut(BLOCK).zip(part.par_chunks(BLOCK)).for_each(|(sum, part)| {
-        sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
-    });
+/// A slice that tasks add to in a fixed order, whichever thread is quicker.
+pub(crate) struct InTurn<'a> {
+    state: Mutex<Turn<'a>>,
+    changed: Condvar,
+}
+
+struct Turn<'a> {
+    next: usize,
+    /// A task has panicked: its turn will never come to an end, and the call will fail anyway.
+    abandoned: bool,
+    slice: &'a mut [f32],
+}
+
+impl<'a> InTurn<'a> {
+    pub(crate) fn new(slice: &'a mut [f32]) -> Self {
+        let state = Mutex::new(Turn { next: 0, abandoned: false, slice });
+        Self { state, changed: Condvar::new() }
+    }
+
+    /// Runs `work` once every turn before this one is over. Tasks must be started in the order of their turns.
+    pub(crate) fn at(&self, turn: usize, work: impl FnOnce(&mut [f32])) {
+        let mut state = self.lock();
+        while state.next != turn && !state.abandoned {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if !state.abandoned {
+            work(state.slice);
+            state.next += 1;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Lets nobody wait for a task that panics while it holds the guard.
+    pub(crate) fn guard<'s>(slices: &'s [Self]) -> Guard<'s, 'a> {
+        Guard(slices)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Turn<'a>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(crate) struct Guard<'s, 'a>(&'s [InTurn<'a>]);
+
+impl Drop for Guard<'_, '_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for slice in self.0 {
+                slice.lock().abandoned = true;
+                slice.changed.notify_all();
+            }
+        }
+    }
 }
