@@ -51,11 +51,6 @@ impl Outline {
         }
     }
 
-    /// Keys of the tile.
-    pub(crate) fn keys(&self) -> usize {
-        self.cols
-    }
-
     /// The visible regions, neighbouring strips with equal columns joined.
     pub(crate) fn regions(&self) -> impl Iterator<Item = Region> + use<> {
         let Self { rows, strips, .. } = *self;
