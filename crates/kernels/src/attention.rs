@@ -215,6 +215,7 @@ impl<'a> Attention<'a> {
         if let Some(cap) = self.soft_cap {
             expect_range("soft_cap", cap, cap > 0.0 && cap.is_finite(), "(0, ∞)")?;
         }
+        self.pattern.check(&self.shape)?;
         for bias in &self.biases {
             bias.check(&self.shape)?;
         }

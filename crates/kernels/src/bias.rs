@@ -139,8 +139,7 @@ impl Buckets {
         }
         // Computed in f32 with the operations of the published code, so that no distance near a
         // bucket's edge falls to the other side.
-        let log = (far as f32 / exact as f32).ln()
-            / (self.max_distance as f32 / exact as f32).ln()
+        let log = (far as f32 / exact as f32).ln() / (self.max_distance as f32 / exact as f32).ln()
             * (count - exact) as f32;
         offset + (exact + log as usize).min(count - 1)
     }
@@ -283,8 +282,18 @@ mod tests {
     fn causal_buckets_are_those_of_t5() {
         let buckets = Buckets { count: 32, max_distance: 128, bidirectional: false };
         let cases = [
-            (0, 0), (15, 15), (16, 16), (20, 17), (24, 19), (32, 21), (64, 26), (96, 29),
-            (112, 30), (113, 31), (5000, 31), (-3, 0),
+            (0, 0),
+            (15, 15),
+            (16, 16),
+            (20, 17),
+            (24, 19),
+            (32, 21),
+            (64, 26),
+            (96, 29),
+            (112, 30),
+            (113, 31),
+            (5000, 31),
+            (-3, 0),
         ];
         for (back, bucket) in cases {
             assert_eq!(buckets.index(-back), bucket, "{back} back");

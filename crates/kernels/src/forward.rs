@@ -24,10 +24,8 @@ impl Attention<'_> {
     /// Computes the output and each row's logarithmic sum.
     pub fn forward(&self, inputs: &Inputs) -> Result<Attended, Error> {
         self.check_inputs(inputs)?;
-        let mut made = Attended {
-            out: touched(self.shape.out_len()),
-            log_sum: touched(self.shape.rows()),
-        };
+        let mut made =
+            Attended { out: touched(self.shape.out_len()), log_sum: touched(self.shape.rows()) };
         self.forward_into(inputs, &mut made.out, &mut made.log_sum)?;
         Ok(made)
     }

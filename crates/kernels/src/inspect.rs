@@ -184,8 +184,9 @@ impl Inspection<'_> {
         mut visit: impl FnMut(usize, usize, &[f32]),
     ) {
         let simd = self.attention.simd;
-        let Scratch { queries: prepared, relative, key_rows, key_cols, scores, factors, terms, .. } =
-            scratch;
+        let Scratch {
+            queries: prepared, relative, key_rows, key_cols, scores, factors, terms, ..
+        } = scratch;
         let scores = sized(scores, TILE * TILE);
         let factors = sized(factors, TILE * TILE);
         let log_sum = &self.log_sum[self.attention.shape.row_head(head.batch, head.head)];

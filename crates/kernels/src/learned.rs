@@ -102,7 +102,9 @@ impl LearnedHead {
                 .collect(),
             relative_values: vec![
                 0.0;
-                attention.relative_values.map_or(0, |r| r.count() * shape.value_dim)
+                attention
+                    .relative_values
+                    .map_or(0, |r| r.count() * shape.value_dim)
             ],
             query_bias: zeros(attention.query_bias.is_some(), shape.head_dim),
             deltas: attention

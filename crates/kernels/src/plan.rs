@@ -53,8 +53,10 @@ impl<'a> Transposed<'a> {
     fn new(vectors: Relative<'a>, width: usize) -> Self {
         let count = vectors.count();
         let mut by_channel = vec![0.0; vectors.table.len()];
-        let tables =
-            vectors.table.chunks_exact(count * width).zip(by_channel.chunks_exact_mut(count * width));
+        let tables = vectors
+            .table
+            .chunks_exact(count * width)
+            .zip(by_channel.chunks_exact_mut(count * width));
         for (from, to) in tables {
             for (entry, vector) in from.chunks_exact(width).enumerate() {
                 for (channel, value) in vector.iter().enumerate() {
@@ -84,7 +86,8 @@ impl<'a> Plan<'a> {
         let mut relative_keys = Vec::new();
         for (index, bias) in attention.biases.iter().enumerate() {
             if bias.is_by_distance() {
-                let table = by_distance.get_or_insert_with(|| vec![0.0; shape.heads * distances.len()]);
+                let table =
+                    by_distance.get_or_insert_with(|| vec![0.0; shape.heads * distances.len()]);
                 bias.expand(distances.clone(), table);
             }
             if let Bias::Relative { vectors, query_bias, scale } = *bias {
@@ -189,7 +192,9 @@ impl Head<'_> {
             attention.simd.run(additive::Prepare { form, values: prepared });
         }
         let relative = sized(relative, self.plan.relative_keys.len() * raw.len());
-        for (keys, out) in self.plan.relative_keys.iter().zip(relative.chunks_exact_mut(raw.len().max(1))) {
+        for (keys, out) in
+            self.plan.relative_keys.iter().zip(relative.chunks_exact_mut(raw.len().max(1)))
+        {
             let bias = keys.query_bias.map(|v| &v[self.head * dim..][..dim]);
             for (out, raw) in out.chunks_exact_mut(dim).zip(raw.chunks_exact(dim)) {
                 for (c, (out, raw)) in out.iter_mut().zip(raw).enumerate() {
@@ -227,7 +232,8 @@ impl Head<'_> {
             }
             prepared
         };
-        let by_rows = queries.count < FEW_QUERIES && !matches!(attention.score, Score::Additive { .. });
+        let by_rows =
+            queries.count < FEW_QUERIES && !matches!(attention.score, Score::Additive { .. });
         let cols = (!by_rows).then(|| {
             let cols = sized(cols, width * TILE);
             attention.simd.run(Transpose { from: rows, width, to: cols });
@@ -396,18 +402,12 @@ impl Head<'_> {
         vectors: &Relative,
     ) -> Band {
         let attention = self.attention();
-        let distance = (attention.first_key + key) as isize - (attention.first_query + query) as isize;
+        let distance =
+            (attention.first_key + key) as isize - (attention.first_query + query) as isize;
         Band::new(distance, region, vectors.left, vectors.right)
     }
 
-    fn hide(
-        &self,
-        query: usize,
-        keys: &Keys,
-        region: &Region,
-        partial: bool,
-        scores: &mut [f32],
-    ) {
+    fn hide(&self, query: usize, keys: &Keys, region: &Region, partial: bool, scores: &mut [f32]) {
         let attention = self.attention();
         let real = region.cols.end.min(keys.range.len()) - region.cols.start;
         for row in region.rows.clone() {

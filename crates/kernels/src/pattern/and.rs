@@ -3,6 +3,7 @@
 //! More than two nest; boxed and borrowed patterns are patterns too.
 
 use super::{Coverage, Pair, Pattern, Tile};
+use crate::{Error, Shape};
 
 /// Keys that both patterns show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,5 +28,10 @@ impl<A: Pattern, B: Pattern> Pattern for And<A, B> {
     fn hide(&self, first: Pair, scores: &mut [f32]) {
         self.0.hide(first, scores);
         self.1.hide(first, scores);
+    }
+
+    fn check(&self, shape: &Shape) -> Result<(), Error> {
+        self.0.check(shape)?;
+        self.1.check(shape)
     }
 }

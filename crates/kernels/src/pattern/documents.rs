@@ -5,7 +5,7 @@
 use std::{iter::once, ops::Range};
 
 use super::{Coverage, Pair, Pattern, Tile, per_batch::PerBatch, ranges};
-use crate::Error;
+use crate::{Error, Shape};
 
 /// A sequence cut into documents that do not see each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl Documents {
                 found: two[1].to_string(),
                 allowed: "ascending order",
             }),
-            None => Ok(Self { starts: PerBatch::new("number of lists of starts", starts)? }),
+            None => Ok(Self { starts: PerBatch::new("list of document starts", starts)? }),
         }
     }
 
@@ -51,6 +51,9 @@ impl Pattern for Documents {
     }
     fn hide(&self, first: Pair, scores: &mut [f32]) {
         ranges::keep(first.key, scores, once(self.visible(first.batch, first.query)));
+    }
+    fn check(&self, shape: &Shape) -> Result<(), Error> {
+        self.starts.check(shape)
     }
 }
 

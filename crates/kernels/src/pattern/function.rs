@@ -9,11 +9,11 @@ use super::{Pair, Pattern};
 pub struct Function<F>(F);
 
 /// The pattern whose pairs are those for which `sees` is true.
-pub fn from_fn<F: Fn(Pair) -> bool + Sync>(sees: F) -> Function<F> {
+pub fn from_fn<F: Fn(Pair) -> bool + Send + Sync>(sees: F) -> Function<F> {
     Function(sees)
 }
 
-impl<F: Fn(Pair) -> bool + Sync> Pattern for Function<F> {
+impl<F: Fn(Pair) -> bool + Send + Sync> Pattern for Function<F> {
     fn sees(&self, pair: Pair) -> bool {
         self.0(pair)
     }

@@ -5,7 +5,7 @@
 use std::{iter::once, ops::Range};
 
 use super::{Coverage, Pair, Pattern, Tile, per_batch::PerBatch, ranges};
-use crate::Error;
+use crate::{Error, Shape};
 
 /// Keys before the end of their sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ impl KeyLengths {
     /// The number of keys that are not padding, one for all sequences or one for each; a sequence
     /// beyond several lengths sees nothing. Refuses an empty list.
     pub fn new(lengths: Vec<usize>) -> Result<Self, Error> {
-        Ok(Self { lengths: PerBatch::new("number of key lengths", lengths)? })
+        Ok(Self { lengths: PerBatch::new("list of key lengths", lengths)? })
     }
 
     fn visible(&self, batch: usize) -> Range<usize> {
@@ -34,6 +34,9 @@ impl Pattern for KeyLengths {
     }
     fn hide(&self, first: Pair, scores: &mut [f32]) {
         ranges::keep(first.key, scores, once(self.visible(first.batch)));
+    }
+    fn check(&self, shape: &Shape) -> Result<(), Error> {
+        self.lengths.check(shape)
     }
 }
 
@@ -52,6 +55,17 @@ mod tests {
 
     #[test]
     fn an_empty_list_is_refused() {
-        assert_eq!(KeyLengths::new(vec![]), Err(Error::Zero { what: "number of key lengths" }));
+        assert_eq!(KeyLengths::new(vec![]), Err(Error::Zero { what: "list of key lengths" }));
+    }
+
+    #[test]
+    fn a_batch_with_another_number_of_sequences_is_refused() {
+        let shape = crate::Shape::square(4, 1, 8, 4);
+        let three = KeyLengths::new(vec![2, 0, 3]).unwrap();
+        assert_eq!(
+            three.check(&shape).unwrap_err().to_string(),
+            "list of key lengths has 3 values, expected 4"
+        );
+        assert_eq!(KeyLengths::new(vec![2]).unwrap().check(&shape), Ok(()));
     }
 }

@@ -9,6 +9,8 @@
 
 use std::ops::Range;
 
+use crate::{Error, Shape};
+
 mod and;
 mod causal;
 mod count;
@@ -109,7 +111,7 @@ impl Coverage {
 }
 
 /// Which keys a query may see.
-pub trait Pattern: Sync {
+pub trait Pattern: Send + Sync {
     /// The definition: may this query see this key?
     fn sees(&self, pair: Pair) -> bool;
 
@@ -127,6 +129,11 @@ pub trait Pattern: Sync {
             }
         }
     }
+
+    /// Refuses a call the pattern was not made for, such as a batch with more sequences than it has lengths.
+    fn check(&self, _shape: &Shape) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 impl<P: Pattern + ?Sized> Pattern for &P {
@@ -139,6 +146,9 @@ impl<P: Pattern + ?Sized> Pattern for &P {
     fn hide(&self, first: Pair, scores: &mut [f32]) {
         (**self).hide(first, scores);
     }
+    fn check(&self, shape: &Shape) -> Result<(), Error> {
+        (**self).check(shape)
+    }
 }
 
 impl<P: Pattern + ?Sized> Pattern for Box<P> {
@@ -150,5 +160,8 @@ impl<P: Pattern + ?Sized> Pattern for Box<P> {
     }
     fn hide(&self, first: Pair, scores: &mut [f32]) {
         (**self).hide(first, scores);
+    }
+    fn check(&self, shape: &Shape) -> Result<(), Error> {
+        (**self).check(shape)
     }
 }

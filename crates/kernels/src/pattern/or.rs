@@ -3,6 +3,7 @@
 //! More than two nest; boxed and borrowed patterns are patterns too.
 
 use super::{Coverage, Pair, Pattern, Tile};
+use crate::{Error, Shape};
 
 const CHUNK: usize = 64; // 256 B of stack, and no more work than needed on a row of a tile.
 
@@ -40,5 +41,10 @@ impl<A: Pattern, B: Pattern> Pattern for Or<A, B> {
                 }
             }
         }
+    }
+
+    fn check(&self, shape: &Shape) -> Result<(), Error> {
+        self.0.check(shape)?;
+        self.1.check(shape)
     }
 }

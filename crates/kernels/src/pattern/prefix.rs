@@ -5,7 +5,7 @@
 use std::{iter::once, ops::Range};
 
 use super::{Coverage, Pair, Pattern, Tile, per_batch::PerBatch, ranges};
-use crate::Error;
+use crate::{Error, Shape};
 
 /// A prefix read in both directions, then causal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ impl Prefix {
     /// The prefix's length, one for all sequences or one for each; a sequence beyond several lengths
     /// sees nothing. Refuses an empty list.
     pub fn new(lengths: Vec<usize>) -> Result<Self, Error> {
-        Ok(Self { lengths: PerBatch::new("number of prefix lengths", lengths)? })
+        Ok(Self { lengths: PerBatch::new("list of prefix lengths", lengths)? })
     }
 
     fn visible(&self, batch: usize, query: usize) -> Range<usize> {
@@ -35,6 +35,9 @@ impl Pattern for Prefix {
     }
     fn hide(&self, first: Pair, scores: &mut [f32]) {
         ranges::keep(first.key, scores, once(self.visible(first.batch, first.query)));
+    }
+    fn check(&self, shape: &Shape) -> Result<(), Error> {
+        self.lengths.check(shape)
     }
 }
 
@@ -60,6 +63,6 @@ mod tests {
 
     #[test]
     fn an_empty_list_is_refused() {
-        assert_eq!(Prefix::new(vec![]), Err(Error::Zero { what: "number of prefix lengths" }));
+        assert_eq!(Prefix::new(vec![]), Err(Error::Zero { what: "list of prefix lengths" }));
     }
 }

@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::{Coverage, Pair, Pattern, Tile, ranges};
-use crate::{Error, error::expect_range};
+use crate::{Error, Shape, error::expect_range};
 
 /// What [`Random`] draws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Draw {
     pub block: usize,
     /// Blocks of keys drawn for each block of queries; BigBird takes 3.
     pub count: usize,
-    /// The draws of a block depend on the seed, the head and its index, and on the number of key blocks.
+    /// The draws of a block depend on the seed, the head and its index, on `count` and the number of key blocks.
     pub seed: u64,
 }
 
@@ -102,6 +102,11 @@ impl Pattern for Random {
             start..start + self.block
         });
         ranges::keep(first.key, scores, visible);
+    }
+
+    fn check(&self, shape: &Shape) -> Result<(), Error> {
+        let enough = shape.heads <= self.heads;
+        expect_range("heads", shape.heads, enough, "the heads that random blocks were drawn for")
     }
 }
 

@@ -90,7 +90,8 @@ impl Band {
     #[inline(always)]
     fn parts(&self, row: usize, cols: &Range<usize>) -> Parts {
         let distance = self.first - row as isize; // of column 0
-        let column = |d: isize| (d - distance).clamp(cols.start as isize, cols.end as isize) as usize;
+        let column =
+            |d: isize| (d - distance).clamp(cols.start as isize, cols.end as isize) as usize;
         let (start, end) = (column(-self.left), column(self.right));
         let entry = distance + start as isize + self.left - self.lowest as isize;
         Parts {
@@ -181,15 +182,26 @@ mod tests {
                     let terms: Vec<f32> = (0..96 * count).map(|i| (i % count) as f32).collect();
                     let mut scores = vec![0.0; 96 * TILE];
                     let set = simd::Simd::detect();
-                    set.run(AddBand { band, region: region.clone(), scores: &mut scores, terms: &terms });
+                    set.run(AddBand {
+                        band,
+                        region: region.clone(),
+                        scores: &mut scores,
+                        terms: &terms,
+                    });
                     let ones = vec![1.0; 96 * TILE];
                     let mut folded = vec![f32::NAN; 96 * count];
-                    set.run(FoldBand { band, region: region.clone(), d_scores: &ones, terms: &mut folded });
+                    set.run(FoldBand {
+                        band,
+                        region: region.clone(),
+                        d_scores: &ones,
+                        terms: &mut folded,
+                    });
                     for row in region.rows.clone() {
                         let mut counted = vec![0.0; count];
                         for col in region.cols.clone() {
                             let distance = first + col as isize - row as isize;
-                            let index = (distance.clamp(-(left as isize), right as isize) + left as isize) as usize;
+                            let index = (distance.clamp(-(left as isize), right as isize)
+                                + left as isize) as usize;
                             assert!(band.entries().contains(&index));
                             assert_eq!(scores[row * TILE + col], (index - band.lowest) as f32);
                             counted[index - band.lowest] += 1.0;

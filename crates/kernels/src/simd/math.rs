@@ -133,7 +133,11 @@ mod tests {
                         continue;
                     }
                     let error = (f64::from(y) / want - 1.0).abs();
-                    assert!(error < bounds[which], "{} function {which} at {x}: {error:e}", set.name());
+                    assert!(
+                        error < bounds[which],
+                        "{} function {which} at {x}: {error:e}",
+                        set.name()
+                    );
                 }
             }
         }
@@ -148,7 +152,10 @@ mod tests {
             for values in [&exp2, &exp, &tanh, &plus, &sigmoid] {
                 assert!(values[1].is_nan(), "{}: {values:?}", set.name());
             }
-            assert_eq!((exp2[2], exp[2], tanh[2], sigmoid[2]), (1.000_000_1, 1.000_000_1, 0.0, 0.5));
+            assert_eq!(
+                (exp2[2], exp[2], tanh[2], sigmoid[2]),
+                (1.000_000_1, 1.000_000_1, 0.0, 0.5)
+            );
             assert_eq!((tanh[3], plus[3], sigmoid[3]), (1.0, 1000.0, 1.0));
         }
     }

@@ -167,20 +167,36 @@ mod tests {
         for set in simd::Simd::available() {
             for rows in (1..=13).chain([24, 29]) {
                 for cols in [1, 3, 15, 16, 17, 31, 32, 33, 47, 64, 65] {
-                    for (inner, transposed, add) in [(1, false, false), (5, true, true), (0, false, true)] {
-                        let (a_row, a_step) = if transposed { (1, rows + 2) } else { (inner + 3, 1) };
+                    for (inner, transposed, add) in
+                        [(1, false, false), (5, true, true), (0, false, true)]
+                    {
+                        let (a_row, a_step) =
+                            if transposed { (1, rows + 2) } else { (inner + 3, 1) };
                         let (b_row, c_row) = (cols + 1, cols + 2);
                         let a: Vec<f32> = (0..(rows + 2) * (inner + 3)).map(value).collect();
                         let b: Vec<f32> = (0..inner * b_row).map(|i| value(i + 77)).collect();
                         let start: Vec<f32> = (0..rows * c_row).map(|i| value(i + 999)).collect();
                         let mut c = start.clone();
                         set.run(Matmul {
-                            rows, cols, inner, a: &a, a_row, a_step, b: &b, b_row, c: &mut c, c_row, add,
+                            rows,
+                            cols,
+                            inner,
+                            a: &a,
+                            a_row,
+                            a_step,
+                            b: &b,
+                            b_row,
+                            c: &mut c,
+                            c_row,
+                            add,
                         });
                         for i in 0..rows {
                             for j in 0..c_row {
                                 let sum: f32 = (0..inner)
-                                    .map(|p| a[i * a_row + p * a_step] * b.get(p * b_row + j).copied().unwrap_or(0.0))
+                                    .map(|p| {
+                                        a[i * a_row + p * a_step]
+                                            * b.get(p * b_row + j).copied().unwrap_or(0.0)
+                                    })
                                     .sum();
                                 let before = start[i * c_row + j];
                                 let want = match (j < cols, add) {
@@ -189,7 +205,11 @@ mod tests {
                                     (true, false) => sum,
                                 };
                                 let got = c[i * c_row + j];
-                                assert!((got - want).abs() < 1e-5, "{} {rows}×{cols}×{inner}", set.name());
+                                assert!(
+                                    (got - want).abs() < 1e-5,
+                                    "{} {rows}×{cols}×{inner}",
+                                    set.name()
+                                );
                             }
                         }
                     }

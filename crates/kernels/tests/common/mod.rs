@@ -7,16 +7,17 @@ mod patterns;
 mod positions;
 
 use whatwhere_kernels::{
-    Attended, Attention, Dropout, Focus, Gradients, Inputs, Score, Shape, reference::Values,
+    Attended, Attention, Bias, Dropout, Focus, Gradients, Inputs, Score, Shape,
+    reference::{self, Values},
 };
 
 pub(crate) use patterns::{PatternChoice, every_pattern};
-pub(crate) use positions::{Position, Supply, every_position, position};
+pub(crate) use positions::{Position, Supply, every_position};
 
 /// Rounding of f32 in sums of up to a few hundred terms near 1, and the 3e-7 of the vector functions,
 /// relative to the largest number of a slice or to 1: some gradients are small differences of such sums.
 /// Fifty times the unit roundoff; the largest error seen in [`combinations`](../combinations.rs) is half of it.
-pub(crate) const ROUNDING: f64 = 6e-6;
+pub(crate) const ROUNDING: f64 = 1e-6;
 
 /// The sizes of a call and the places of its first query and key.
 #[derive(Clone, Copy, Debug)]
@@ -34,15 +35,8 @@ impl Sizes {
 
     /// Some queries and keys from place 0 on.
     pub(crate) fn of(queries: usize, keys: usize) -> Self {
-        let shape = Shape {
-            batch: 2,
-            heads: 2,
-            kv_heads: 2,
-            queries,
-            keys,
-            head_dim: 6,
-            value_dim: 5,
-        };
+        let shape =
+            Shape { batch: 2, heads: 2, kv_heads: 2, queries, keys, head_dim: 6, value_dim: 5 };
         Self { shape, first_query: 0, first_key: 0 }
     }
 
@@ -141,13 +135,13 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// Scaled dot attention under the first pattern of the table, without positions.
+    /// Scaled dot attention under the full pattern, without positions.
     pub(crate) fn new(sizes: Sizes) -> Self {
         Self {
             sizes,
             score: ScoreChoice::SCALED_DOT,
-            pattern: every_pattern()[0],
-            position: every_position()[0],
+            pattern: PatternChoice::FULL,
+            position: Position::NOTHING,
             extra: Extra::NOTHING,
         }
     }
@@ -158,12 +152,7 @@ impl Case {
         format!(
             "{} | {} | {} | {} | batch {batch}, heads {heads}/{kv_heads}, {queries}×{keys} at \
              {}/{}, dims {head_dim}/{value_dim}",
-            score.name,
-            pattern.name,
-            position.name,
-            extra.name,
-            sizes.first_query,
-            sizes.first_key
+            score.name, pattern.name, position.name, extra.name, sizes.first_query, sizes.first_key
         )
     }
 
@@ -241,13 +230,70 @@ pub(crate) fn passes(
     (made, gradients)
 }
 
-/// Everything two passes make, by name.
-pub(crate) fn slices(made: &Attended, gradients: &Gradients) -> Vec<(String, Vec<f64>)> {
-    let outputs = [("out", &made.out), ("log_sum", &made.log_sum)];
-    let outputs = outputs.map(|(name, values)| (name.to_owned(), widen(values)));
-    let gradients = Values::from(gradients);
-    let gradients = gradients.slices().into_iter();
-    outputs.into_iter().chain(gradients.map(|(name, d)| (format!("d_{name}"), d.to_vec()))).collect()
+/// One thing that passes make, in f64.
+#[derive(Clone, Debug)]
+pub(crate) struct Slice {
+    pub(crate) name: String,
+    pub(crate) values: Vec<f64>,
+    /// How large the terms are that its numbers are sums of.
+    size: f64,
+}
+
+/// Everything the fast path's passes made.
+pub(crate) fn found_slices(
+    attention: &Attention,
+    made: &Attended,
+    gradients: &Gradients,
+) -> Vec<Slice> {
+    let outputs = [("out", widen(&made.out)), ("log_sum", widen(&made.log_sum))];
+    slices(attention, outputs, &Values::from(gradients))
+}
+
+/// Everything the reference makes.
+pub(crate) fn reference_slices(
+    attention: &Attention,
+    inputs: &Inputs,
+    d_out: &[f32],
+) -> Vec<Slice> {
+    let made = reference::forward(attention, inputs).expect("the case is allowed");
+    let gradients = reference::backward(attention, inputs, d_out).expect("the case is allowed");
+    slices(attention, [("out", made.out), ("log_sum", made.log_sum)], &gradients)
+}
+
+fn slices(attention: &Attention, outputs: [(&str, Vec<f64>); 2], gradients: &Values) -> Vec<Slice> {
+    // A slope's gradient sums distances; everything else sums numbers near 1.
+    let size = |name: &str| {
+        let by_slope = attention.biases.iter().enumerate().any(|(i, bias)| {
+            matches!(bias, Bias::Slopes { .. }) && name == format!("biases[{i}].table")
+        });
+        if by_slope { farthest(attention) } else { 1.0 }
+    };
+    let outputs = outputs.map(|(name, values)| Slice { name: name.to_owned(), values, size: 1.0 });
+    let gradients = gradients.slices().into_iter().map(|(name, values)| Slice {
+        size: size(&name),
+        name: format!("d_{name}"),
+        values: values.to_vec(),
+    });
+    outputs.into_iter().chain(gradients).collect()
+}
+
+/// The largest distance of a query and a key.
+fn farthest(attention: &Attention) -> f64 {
+    let (queries, keys) = (attention.query_places(), attention.key_places());
+    let ahead = keys.end.abs_diff(queries.start);
+    ahead.max(queries.end.abs_diff(keys.start)) as f64
+}
+
+/// What is wrong with the slices found, each complaint with the slice's name.
+pub(crate) fn differences(found: &[Slice], expected: &[Slice], tolerance: f64) -> Vec<String> {
+    assert_eq!(found.len(), expected.len());
+    let pairs = found.iter().zip(expected);
+    let different = pairs.filter_map(|(found, expected)| {
+        let bound = tolerance * expected.size;
+        let difference = difference(&found.values, &expected.values, tolerance.max(bound))?;
+        Some(format!("{}: {difference}", found.name))
+    });
+    different.collect()
 }
 
 /// What is wrong with `found`, if anything: numbers that differ by more than `tolerance` times the largest
@@ -258,18 +304,16 @@ pub(crate) fn difference(found: &[f64], expected: &[f64], tolerance: f64) -> Opt
     }
     let finite = |x: &&f64| x.is_finite();
     let largest = expected.iter().filter(finite).fold(0f64, |max, x| max.max(x.abs()));
-    if largest > 0.0 && tolerance < largest && found.iter().all(|&x| x == 0.0) {
+    if tolerance < largest && found.iter().all(|&x| x == 0.0) {
         return Some(format!("all 0, expected up to {largest}"));
     }
     let bound = tolerance * largest.max(1.0);
-    let apart = |(f, e): (&f64, &f64)| {
-        let same = f == e || (f - e).abs() <= bound;
-        !same
-    };
-    let first = found.iter().zip(expected).position(apart)?;
-    let count = found.iter().zip(expected).filter(|&pair| apart(pair)).count();
+    let differ = |(f, e): (&f64, &f64)| !(f == e || (f - e).abs() <= bound);
+    let first = found.iter().zip(expected).position(differ)?;
+    let count = found.iter().zip(expected).filter(|&pair| differ(pair)).count();
+    let off = found.iter().zip(expected).map(|(f, e)| (f - e).abs()).fold(0f64, f64::max);
     Some(format!(
-        "{count} of {} differ; number {first} is {}, expected {}; the largest is {largest}",
+        "{count} of {} differ by up to {off:e}; number {first} is {}, expected {}; the largest is {largest}",
         found.len(),
         found[first],
         expected[first]

@@ -15,6 +15,12 @@ pub(crate) struct PatternChoice {
 }
 
 impl PatternChoice {
+    pub(crate) const FULL: Self = Self { name: "full", make: |_| Box::new(Full) };
+    pub(crate) const CAUSAL: Self = Self {
+        name: "causal, lower right",
+        make: |s| Box::new(Causal::lower_right(s.shape.queries, s.shape.keys)),
+    };
+
     pub(crate) fn make(&self, sizes: &Sizes) -> Box<dyn Pattern> {
         (self.make)(sizes)
     }
@@ -23,15 +29,14 @@ impl PatternChoice {
 pub(crate) fn every_pattern() -> Vec<PatternChoice> {
     let choice = |name, make| PatternChoice { name, make };
     vec![
-        choice("full", |_| Box::new(Full)),
+        PatternChoice::FULL,
         choice("causal, upper left", |_| Box::new(Causal::upper_left())),
-        choice("causal, lower right", |s| {
-            Box::new(Causal::lower_right(s.shape.queries, s.shape.keys))
-        }),
+        PatternChoice::CAUSAL,
         choice("causal, ahead", |_| Box::new(Causal { offset: 3 })),
         choice("causal, behind all of the first queries", |s| Box::new(blind(s))),
         choice("window", |_| Box::new(WINDOW)),
         choice("causal window", |_| Box::new(Window { left: 7, right: 0 })),
+        choice("wide window", |_| Box::new(Window { left: 70, right: 40 })),
         choice("dilated", |_| Box::new(Dilated::new(3, 2, 3).expect("the step is above 0"))),
         choice("strided", |_| Box::new(Strided::new(5).expect("the stride is above 0"))),
         choice("fixed", |_| Box::new(Fixed::new(8, 2).expect("the summary is in the stride"))),
@@ -40,7 +45,7 @@ pub(crate) fn every_pattern() -> Vec<PatternChoice> {
         choice("global, listed", |_| Box::new(Global::at(vec![5, 24, 25, 90, 100]))),
         choice("prefix", |_| Box::new(Prefix::new(vec![12]).expect("the list has an entry"))),
         choice("documents", |s| {
-            let starts = (0..s.shape.batch).map(|batch| vec![0, 9 + batch, 22, 60]).collect();
+            let starts = (0..s.shape.batch).map(|batch| vec![0, 9 + batch, 22, 60, 97]).collect();
             Box::new(Documents::new(starts).expect("the starts ascend"))
         }),
         choice("key lengths", |s| Box::new(key_lengths(s))),

@@ -21,14 +21,12 @@ pub(crate) struct Position {
 }
 
 impl Position {
+    pub(crate) const NOTHING: Self =
+        Self { name: "no position", is_relative: true, has_features: false, set: |_, _| {} };
+
     pub(crate) fn set<'a>(&self, attention: &mut Attention<'a>, supply: &'a Supply) {
         (self.set)(attention, supply);
     }
-}
-
-/// The position of a name in the table.
-pub(crate) fn position(name: &str) -> Position {
-    every_position().into_iter().find(|p| p.name == name).expect("the table has the name")
 }
 
 pub(crate) fn every_position() -> Vec<Position> {
@@ -36,7 +34,7 @@ pub(crate) fn every_position() -> Vec<Position> {
     let bias = |name, set| Position { name, is_relative: true, has_features: false, set };
     let dense = |name, set| Position { name, is_relative: false, has_features: false, set };
     vec![
-        bias("no position", |_, _| {}),
+        Position::NOTHING,
         feature("rotary, interleaved", |a, s| a.features.push(s.rotary(Layout::Interleaved))),
         feature("rotary, half split", |a, s| a.features.push(s.rotary(Layout::HalfSplit))),
         feature("rotary on some channels", |a, s| {
@@ -237,7 +235,12 @@ impl Supply {
 
     fn rotary(&self, layout: Layout) -> Feature<'_> {
         let channels = 0..self.sizes.shape.head_dim / 2 * 2;
-        Feature { kind: Kind::Rotary { layout }, channels, heads: self.heads(), angles: &self.rotary }
+        Feature {
+            kind: Kind::Rotary { layout },
+            channels,
+            heads: self.heads(),
+            angles: &self.rotary,
+        }
     }
 
     /// Rotary on the upper half of the channels.
