@@ -17,7 +17,7 @@ pub(crate) use positions::{Position, Supply, every_position};
 /// Rounding of f32 in sums of up to a few hundred terms near 1, and the 3e-7 of the vector functions,
 /// relative to the largest number of a slice or to 1: some gradients are small differences of such sums.
 /// Fifty times the unit roundoff; the largest error seen in [`combinations`](../combinations.rs) is half of it.
-pub(crate) const ROUNDING: f64 = 1e-6;
+pub(crate) const ROUNDING: f64 = 1e-5;
 
 /// The sizes of a call and the places of its first query and key.
 #[derive(Clone, Copy, Debug)]
