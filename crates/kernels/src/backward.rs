@@ -15,7 +15,7 @@ use crate::{
     pattern::Coverage,
     plan::{Head, Keys, Plan, Queries, band_terms},
     prepare::{PrepareBackward, Side},
-    scratch::{Scratch, sized, zeroed},
+    scratch::Scratch,
     simd::{
         additive::AdditiveBackward,
         bands::{AddBand, FoldBand, FoldDiagonals},
@@ -200,6 +200,8 @@ struct Step<'s> {
     query: usize,
     keys: &'s Keys<'s>,
     value_cols: &'s [f32],
+    /// Output gradients from the tile's first row on.
+    d_out: &'s [f32],
     outline: Outline,
 }
 
@@ -222,14 +224,16 @@ impl Pass<'_> {
         let queries = self.head.queries(rows.clone(), &mut prepared, &mut relative);
         let out_rows = shape.out_head(self.head.batch, self.head.head).start;
         let of_rows = out_rows + rows.start * value_dim..out_rows + rows.end * value_dim;
+        let mut d_out = std::mem::take(&mut scratch.d_out);
+        let d_out_rows = d_out.aligned(&self.all.d_out[of_rows.clone()]);
         simd.run(DotRows {
-            a: &self.all.d_out[of_rows.clone()],
+            a: d_out_rows,
             b: &self.all.out[of_rows],
             width: value_dim,
-            dots: sized(&mut scratch.mean, rows.len()),
+            dots: scratch.mean.sized(rows.len()),
         });
-        zeroed(&mut scratch.d_queries, rows.len() * width);
-        zeroed(&mut scratch.d_relative, self.all.plan.relative_keys.len() * rows.len() * dim);
+        scratch.d_queries.zeroed(rows.len() * width);
+        scratch.d_relative.zeroed(self.all.plan.relative_keys.len() * rows.len() * dim);
 
         let (mut key_rows, mut key_cols, mut value_cols) = (
             std::mem::take(&mut scratch.key_rows),
@@ -239,10 +243,10 @@ impl Pass<'_> {
         for range in tiles(self.keys.clone()) {
             let keys = self.head.keys(range.clone(), &queries, &mut key_rows, &mut key_cols);
             let values = &self.head.v[range.start * value_dim..range.end * value_dim];
-            let value_cols = sized(&mut value_cols, value_dim * TILE);
+            let value_cols = value_cols.sized(value_dim * TILE);
             simd.run(Transpose { from: values, width: value_dim, to: value_cols });
-            zeroed(&mut scratch.d_keys, TILE * width);
-            zeroed(&mut scratch.d_values, TILE * value_dim);
+            scratch.d_keys.zeroed(TILE * width);
+            scratch.d_values.zeroed(TILE * value_dim);
             for (tile_rows, outline) in self.head.visible_above(rows.clone(), range.clone()) {
                 let first = tile_rows.start - rows.start;
                 let step = Step {
@@ -251,16 +255,17 @@ impl Pass<'_> {
                     query: tile_rows.start,
                     keys: &keys,
                     value_cols,
+                    d_out: &d_out_rows[first * value_dim..],
                     outline,
                 };
                 step.run(&self.head, self.all, &self.keys, self.learned, scratch);
             }
             let own = range.start - self.keys.start..range.end - self.keys.start;
             let d_v = &mut d_v[own.start * value_dim..own.end * value_dim];
-            d_v.iter_mut().zip(&scratch.d_values).for_each(|(sum, d)| *sum += d);
+            d_v.iter_mut().zip(scratch.d_values.iter()).for_each(|(sum, d)| *sum += d);
             self.keys_backward(&range, &mut d_k[own.start * dim..own.end * dim], scratch);
         }
-        (scratch.queries, scratch.relative) = (prepared, relative);
+        (scratch.queries, scratch.relative, scratch.d_out) = (prepared, relative, d_out);
         (scratch.key_rows, scratch.key_cols, scratch.value_cols) = (key_rows, key_cols, value_cols);
         Some(rows)
     }
@@ -298,7 +303,7 @@ impl Pass<'_> {
             d_raw: d_k,
             d_bias: &mut [],
             d_deltas: &mut self.learned.deltas,
-            row: sized(&mut scratch.row, width),
+            row: scratch.row.sized(width),
         });
     }
 
@@ -316,7 +321,7 @@ impl Pass<'_> {
             d_raw: d_q,
             d_bias: &mut self.learned.query_bias,
             d_deltas: &mut self.learned.deltas,
-            row: sized(&mut scratch.row, width),
+            row: scratch.row.sized(width),
         });
         let per_bias = (rows.len() * dim).max(1);
         let parts = scratch.d_relative.chunks_exact(per_bias).zip(&self.all.plan.relative_keys);
@@ -342,12 +347,12 @@ impl Step<'_> {
         let (simd, shape) = (attention.simd, attention.shape);
         let value_dim = shape.value_dim;
         let row = shape.row_head(head.batch, head.head).start + self.query;
-        let (log_sum, d_out) = (&all.log_sum[row..], &all.d_out[row * value_dim..]);
+        let (log_sum, d_out) = (&all.log_sum[row..], self.d_out);
         let Scratch { scores, d_scores, slopes, factors, terms, .. } = scratch;
-        let scores = sized(scores, TILE * TILE);
-        let d_scores = sized(d_scores, TILE * TILE);
-        let slopes = sized(slopes, TILE * TILE);
-        let factors = sized(factors, TILE * TILE);
+        let scores = scores.sized(TILE * TILE);
+        let d_scores = d_scores.sized(TILE * TILE);
+        let slopes = slopes.sized(TILE * TILE);
+        let factors = factors.sized(TILE * TILE);
         if self.outline.partial {
             // Products over queries read whole halves of the tile, also where no pair is visible.
             scores.fill(0.0);
@@ -405,7 +410,7 @@ impl Step<'_> {
                 mean: &scratch.mean[self.first..],
             });
         }
-        self.values_backward(head, all, learned, d_out, scratch);
+        self.values_backward(head, all, learned, scratch);
         for region in self.outline.regions() {
             self.biases_backward(head, all, chunk_keys, learned, &region, scratch);
             if attention.soft_cap.is_some() {
@@ -422,22 +427,21 @@ impl Step<'_> {
         head: &Head,
         all: &Backward,
         learned: &mut LearnedHead,
-        d_out: &[f32],
         scratch: &mut Scratch,
     ) {
         let attention = all.plan.attention;
         let value_dim = attention.shape.value_dim;
         let weights = &scratch.scores[..];
         for half in self.outline.halves() {
-            product_over_rows(head, &half, weights, d_out, value_dim, &mut scratch.d_values);
+            product_over_rows(head, &half, weights, self.d_out, value_dim, &mut scratch.d_values);
         }
         let Some(table) = &all.plan.relative_values else { return };
         for region in self.outline.regions() {
             let band = head.band(self.query, self.keys.range.start, &region, &table.vectors);
-            let terms = sized(&mut scratch.terms, TILE * band.entries().len());
+            let terms = scratch.terms.sized(TILE * band.entries().len());
             attention.simd.run(FoldBand { band, region: region.clone(), d_scores: weights, terms });
             let d_table = &mut learned.relative_values;
-            product_of_terms(head, &region, band.entries(), terms, d_out, value_dim, d_table);
+            product_of_terms(head, &region, band.entries(), terms, self.d_out, value_dim, d_table);
         }
     }
 
@@ -466,7 +470,7 @@ impl Step<'_> {
         for (i, relative) in all.plan.relative_keys.iter().enumerate() {
             let band = head.band(self.query, key, region, &relative.table.vectors);
             let entries = band.entries();
-            let terms = sized(&mut scratch.terms, TILE * entries.len());
+            let terms = scratch.terms.sized(TILE * entries.len());
             simd.run(FoldBand { band, region: region.clone(), d_scores, terms });
             let offset = (i * self.queries.count + self.first) * dim;
             simd.run(Matmul {

@@ -11,7 +11,7 @@ use crate::{
     error::expect_len,
     parallel,
     plan::{Head, Plan},
-    scratch::{Scratch, sized, zeroed},
+    scratch::{Buffer, Scratch},
     simd::{
         bands::FoldBand,
         matmul::Matmul,
@@ -84,13 +84,14 @@ fn chunks<'o>(
 fn forward_chunk(head: &Head, chunk: Chunk, scratch: &mut Scratch) {
     let attention = head.attention();
     let (simd, value_dim) = (attention.simd, attention.shape.value_dim);
-    let Scratch { queries, relative, key_rows, key_cols, scores, factors, terms, .. } = scratch;
+    let Scratch { queries, relative, key_rows, key_cols, values, scores, factors, terms, .. } =
+        scratch;
     let Chunk { rows, out, log_sum, .. } = chunk;
     let queries = head.queries(rows.clone(), queries, relative);
-    let scores = sized(scores, TILE * TILE);
-    let factors = sized(factors, TILE * TILE);
-    let max = sized(&mut scratch.max, rows.len());
-    let sum = zeroed(&mut scratch.sum, rows.len());
+    let scores = scores.sized(TILE * TILE);
+    let factors = factors.sized(TILE * TILE);
+    let max = scratch.max.sized(rows.len());
+    let sum = scratch.sum.zeroed(rows.len());
     max.fill(f32::NEG_INFINITY);
     out.fill(0.0);
 
@@ -100,10 +101,10 @@ fn forward_chunk(head: &Head, chunk: Chunk, scratch: &mut Scratch) {
             continue;
         }
         let keys = head.keys(key_range.clone(), &queries, key_rows, key_cols);
+        let values = values.aligned(&head.v[key_range.start * value_dim..key_range.end * value_dim]);
         for (tile_rows, outline) in visible {
             let first = tile_rows.start - rows.start;
             head.scores(&queries, first, &keys, &outline, scores, None, terms);
-            let values = &head.v[key_range.start * value_dim..key_range.end * value_dim];
             for region in outline.regions() {
                 let (max, sum) = (&mut max[first..], &mut sum[first..]);
                 let fade = &mut scratch.fade;
@@ -157,14 +158,14 @@ fn mix_relative(
     key: usize,
     region: &Region,
     out: &mut [f32],
-    terms: &mut Vec<f32>,
+    terms: &mut Buffer,
 ) {
     let Some(table) = &head.plan.relative_values else { return };
     let attention = head.attention();
     let value_dim = attention.shape.value_dim;
     let band = head.band(query, key, region, &table.vectors);
     let entries = band.entries();
-    let terms = sized(terms, TILE * entries.len());
+    let terms = terms.sized(TILE * entries.len());
     attention.simd.run(FoldBand { band, region: region.clone(), d_scores: weights, terms });
     attention.simd.run(Matmul {
         rows: region.rows.len(),

@@ -10,7 +10,7 @@ use crate::{
     error::{expect_len, expect_range},
     parallel,
     plan::{Head, Plan},
-    scratch::{Scratch, sized},
+    scratch::Scratch,
     simd::rows::{Multiply, Weights},
     tile::{TILE, tiles},
 };
@@ -187,8 +187,8 @@ impl Inspection<'_> {
         let Scratch {
             queries: prepared, relative, key_rows, key_cols, scores, factors, terms, ..
         } = scratch;
-        let scores = sized(scores, TILE * TILE);
-        let factors = sized(factors, TILE * TILE);
+        let scores = scores.sized(TILE * TILE);
+        let factors = factors.sized(TILE * TILE);
         let log_sum = &self.log_sum[self.attention.shape.row_head(head.batch, head.head)];
         for rows in tiles(queries) {
             let queries = head.queries(rows.clone(), prepared, relative);

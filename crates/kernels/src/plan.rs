@@ -7,7 +7,7 @@ use crate::{
     Attention, Bias, Inputs, Relative, Score,
     pattern::{Pair, Tile},
     prepare::{Preparation, Prepare, Side},
-    scratch::sized,
+    scratch::Buffer,
     simd::{
         additive::{self, Additive, Form},
         bands::{AddBand, AddDiagonals, Band},
@@ -172,13 +172,13 @@ impl Head<'_> {
     pub(crate) fn queries<'s>(
         &self,
         rows: Range<usize>,
-        prepared: &'s mut Vec<f32>,
-        relative: &'s mut Vec<f32>,
+        prepared: &'s mut Buffer,
+        relative: &'s mut Buffer,
     ) -> Queries<'s> {
         let attention = self.attention();
         let dim = attention.shape.head_dim;
         let raw = &self.q[rows.start * dim..rows.end * dim];
-        let prepared = sized(prepared, rows.len() * self.width());
+        let prepared = prepared.sized(rows.len() * self.width());
         attention.simd.run(Prepare {
             preparation: &self.preparation,
             side: Side::Query,
@@ -191,7 +191,7 @@ impl Head<'_> {
             form = Form::of(prepared).meet(Form::of(self.k));
             attention.simd.run(additive::Prepare { form, values: prepared });
         }
-        let relative = sized(relative, self.plan.relative_keys.len() * raw.len());
+        let relative = relative.sized(self.plan.relative_keys.len() * raw.len());
         for (keys, out) in
             self.plan.relative_keys.iter().zip(relative.chunks_exact_mut(raw.len().max(1)))
         {
@@ -210,16 +210,16 @@ impl Head<'_> {
         &'s self,
         range: Range<usize>,
         queries: &Queries,
-        rows: &'s mut Vec<f32>,
-        cols: &'s mut Vec<f32>,
+        rows: &'s mut Buffer,
+        cols: &'s mut Buffer,
     ) -> Keys<'s> {
         let attention = self.attention();
         let (dim, width) = (attention.shape.head_dim, self.width());
         let raw = &self.k[range.start * dim..range.end * dim];
         let rows: &[f32] = if self.preparation.keys_are_raw() {
-            raw
+            rows.aligned(raw)
         } else {
-            let prepared = sized(rows, range.len() * width);
+            let prepared = rows.sized(range.len() * width);
             attention.simd.run(Prepare {
                 preparation: &self.preparation,
                 side: Side::Key,
@@ -235,7 +235,7 @@ impl Head<'_> {
         let by_rows =
             queries.count < FEW_QUERIES && !matches!(attention.score, Score::Additive { .. });
         let cols = (!by_rows).then(|| {
-            let cols = sized(cols, width * TILE);
+            let cols = cols.sized(width * TILE);
             attention.simd.run(Transpose { from: rows, width, to: cols });
             &*cols
         });
@@ -276,7 +276,7 @@ impl Head<'_> {
         outline: &Outline,
         scores: &mut [f32],
         mut slopes: Option<&mut [f32]>,
-        terms: &mut Vec<f32>,
+        terms: &mut Buffer,
     ) {
         let attention = self.attention();
         for region in outline.regions() {
@@ -340,7 +340,7 @@ impl Head<'_> {
         keys: &Keys,
         region: &Region,
         scores: &mut [f32],
-        terms: &mut Vec<f32>,
+        terms: &mut Buffer,
     ) {
         let attention = self.attention();
         let (dim, simd) = (attention.shape.head_dim, attention.simd);
@@ -467,10 +467,10 @@ pub(crate) fn band_terms<'t>(
     table: &Transposed,
     band: &Band,
     region: &Region,
-    terms: &'t mut Vec<f32>,
+    terms: &'t mut Buffer,
 ) -> &'t [f32] {
     let entries = band.entries();
-    let terms = sized(terms, TILE * entries.len());
+    let terms = terms.sized(TILE * entries.len());
     head.attention().simd.run(Matmul {
         rows: region.rows.len(),
         cols: entries.len(),

@@ -113,7 +113,7 @@ pub(crate) fn tiles(range: Range<usize>) -> impl DoubleEndedIterator<Item = Rang
 /// the number of threads.
 const TASKS: usize = 16;
 /// Most tiles of queries a forward task holds: what keeps its queries and outputs in the second-level cache.
-const CHUNK_TILES: usize = 4;
+const CHUNK_TILES: usize = 6;
 
 /// Cuts the queries of one of `heads` heads into chunks of whole tiles.
 pub(crate) fn query_chunks(queries: usize, heads: usize) -> Vec<Range<usize>> {

@@ -37,7 +37,7 @@ pub(crate) struct Softmax<'a> {
     /// One per row of the tile, like `sum` and `fade`.
     pub(crate) max: &'a mut [f32],
     pub(crate) sum: &'a mut [f32],
-    pub(crate) fade: &'a mut [f32],
+    pub(crate) fade: &'a mut [f32; TILE],
 }
 
 impl WithSimd for Softmax<'_> {
@@ -46,6 +46,7 @@ impl WithSimd for Softmax<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
         let log2_e = s.splat_f32s(LOG2_E);
+        let mut sums = [0.0; TILE];
         for row in self.region.rows.clone() {
             let (scores, _) = S::as_mut_simd_f32s(&mut self.scores[self.region.of(row)]);
             let mut top = s.splat_f32s(f32::NEG_INFINITY);
@@ -64,9 +65,18 @@ impl WithSimd for Softmax<'_> {
                 *score = weight;
                 sum = s.add_f32s(sum, weight);
             }
-            let fade = (before - base).exp();
-            self.fade[row] = fade;
-            self.sum[row] = self.sum[row] * fade + s.reduce_sum_f32s(sum);
+            self.fade[row] = before - base;
+            sums[row] = s.reduce_sum_f32s(sum);
+        }
+        let (fades, rest) = S::as_mut_simd_f32s(&mut self.fade[self.region.rows.clone()]);
+        for fade in fades {
+            *fade = math::exp(s, *fade);
+        }
+        for fade in rest {
+            *fade = fade.exp();
+        }
+        for row in self.region.rows {
+            self.sum[row] = self.sum[row] * self.fade[row] + sums[row];
         }
     }
 }
@@ -352,15 +362,28 @@ impl WithSimd for Transpose<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
+        /// Blocks of 4 × 4 become shuffles; larger ones and single values were slower (LOG.md).
+        const BLOCK: usize = 4;
         let (width, rows) = (self.width, self.from.len() / self.width);
         let padded = rows.next_multiple_of(PAD);
-        // Blocks of 8 × 16 keep both sides in few cache lines.
-        for first in (0..rows).step_by(16) {
-            let last = (first + 16).min(rows);
-            for (col, to) in self.to.chunks_exact_mut(TILE).take(width).enumerate() {
-                for (row, to) in (first..last).zip(&mut to[first..last]) {
-                    *to = self.from[row * width + col];
+        let (whole_rows, whole_cols) = (rows - rows % BLOCK, width - width % BLOCK);
+        for row in (0..whole_rows).step_by(BLOCK) {
+            for col in (0..whole_cols).step_by(BLOCK) {
+                let mut block = [[0.0; BLOCK]; BLOCK];
+                for i in 0..BLOCK {
+                    let from = &self.from[(row + i) * width + col..][..BLOCK];
+                    for j in 0..BLOCK {
+                        block[j][i] = from[j];
+                    }
                 }
+                for (j, block) in block.iter().enumerate() {
+                    self.to[(col + j) * TILE + row..][..BLOCK].copy_from_slice(block);
+                }
+            }
+        }
+        for row in 0..rows {
+            for col in if row < whole_rows { whole_cols } else { 0 }..width {
+                self.to[col * TILE + row] = self.from[row * width + col];
             }
         }
         if padded > rows {
