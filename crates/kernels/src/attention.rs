@@ -191,7 +191,7 @@ impl<'a> Attention<'a> {
             [("first_query", self.first_query, queries), ("first_key", self.first_key, keys)]
         {
             // Places are handled as f32 in the focus and as isize in distances.
-            let end = first.checked_add(length).unwrap_or(usize::MAX);
+            let end = first.saturating_add(length);
             expect_range(what, first, end <= u32::MAX as usize, "places below 2³²")?;
         }
         if let Some(u) = self.query_bias {

@@ -13,7 +13,7 @@ use crate::{
     learned::{Learned, LearnedHead, Totals},
     parallel::{self, InTurn},
     pattern::Coverage,
-    plan::{Head, Keys, Plan, Queries, band_terms},
+    plan::{Head, Keys, Plan, Rows, band_terms},
     prepare::{PrepareBackward, Side},
     scratch::Scratch,
     simd::{
@@ -59,6 +59,10 @@ impl Attention<'_> {
         expect_len("gradients of q", gradients.q.len(), self.shape.q_len())?;
         expect_len("gradients of k", gradients.k.len(), self.shape.k_len())?;
         expect_len("gradients of v", gradients.v.len(), self.shape.v_len())?;
+        if self.shape.queries == 0 || self.shape.keys == 0 {
+            *gradients = Gradients::zeros(self);
+            return Ok(());
+        }
         let plan = Plan::new(self, *inputs);
         Backward { plan: &plan, out, log_sum, d_out }.run(gradients);
         Ok(())
@@ -194,10 +198,7 @@ struct Pass<'a> {
 
 /// One tile of queries against one tile of keys.
 struct Step<'s> {
-    queries: &'s Queries<'s>,
-    /// The tile's first row among `queries`, and its index in the head.
-    first: usize,
-    query: usize,
+    queries: Rows<'s>,
     keys: &'s Keys<'s>,
     value_cols: &'s [f32],
     /// Output gradients from the tile's first row on.
@@ -250,9 +251,7 @@ impl Pass<'_> {
             for (tile_rows, outline) in self.head.visible_above(rows.clone(), range.clone()) {
                 let first = tile_rows.start - rows.start;
                 let step = Step {
-                    queries: &queries,
-                    first,
-                    query: tile_rows.start,
+                    queries: queries.from(first),
                     keys: &keys,
                     value_cols,
                     d_out: &d_out_rows[first * value_dim..],
@@ -346,7 +345,8 @@ impl Step<'_> {
         let attention = all.plan.attention;
         let (simd, shape) = (attention.simd, attention.shape);
         let value_dim = shape.value_dim;
-        let row = shape.row_head(head.batch, head.head).start + self.query;
+        let query = self.queries.index();
+        let row = shape.row_head(head.batch, head.head).start + query;
         let (log_sum, d_out) = (&all.log_sum[row..], self.d_out);
         let Scratch { scores, d_scores, slopes, factors, terms, .. } = scratch;
         let scores = scores.sized(TILE * TILE);
@@ -360,7 +360,6 @@ impl Step<'_> {
         }
         head.scores(
             self.queries,
-            self.first,
             self.keys,
             &self.outline,
             scores,
@@ -383,11 +382,11 @@ impl Step<'_> {
                 add: false,
             });
             if let Some(table) = &all.plan.relative_values {
-                let band = head.band(self.query, key, &region, &table.vectors);
+                let band = head.band(query, key, &region, &table.vectors);
                 let terms = band_terms(head, d_out, value_dim, table, &band, &region, terms);
                 simd.run(AddBand { band, region: region.clone(), scores: d_scores, terms });
             }
-            let scaled = head.factors(self.query, key, &region, factors);
+            let scaled = head.factors(query, key, &region, factors);
             if let Some(focus) = attention.focus {
                 simd.run(CentersBackward {
                     region: region.clone(),
@@ -398,7 +397,7 @@ impl Step<'_> {
                     centers: &focus.centers[row..],
                     deviation: focus.deviation,
                     first_key: attention.first_key + key,
-                    d_centers: &mut learned.centers[self.query..],
+                    d_centers: &mut learned.centers[query..],
                 });
             }
             simd.run(SoftmaxBackward {
@@ -407,7 +406,7 @@ impl Step<'_> {
                 d_weights: d_scores,
                 factors: scaled.then_some(&*factors),
                 log_sum,
-                mean: &scratch.mean[self.first..],
+                mean: &scratch.mean[self.queries.first..],
             });
         }
         self.values_backward(head, all, learned, scratch);
@@ -437,7 +436,8 @@ impl Step<'_> {
         }
         let Some(table) = &all.plan.relative_values else { return };
         for region in self.outline.regions() {
-            let band = head.band(self.query, self.keys.range.start, &region, &table.vectors);
+            let band =
+                head.band(self.queries.index(), self.keys.range.start, &region, &table.vectors);
             let terms = scratch.terms.sized(TILE * band.entries().len());
             attention.simd.run(FoldBand { band, region: region.clone(), d_scores: weights, terms });
             let d_table = &mut learned.relative_values;
@@ -458,21 +458,21 @@ impl Step<'_> {
         let attention = all.plan.attention;
         let (simd, dim) = (attention.simd, attention.shape.head_dim);
         let d_scores = &scratch.d_scores[..];
-        let key = self.keys.range.start;
+        let (query, key) = (self.queries.index(), self.keys.range.start);
         if !learned.by_distance.is_empty() {
             simd.run(FoldDiagonals {
                 region: region.clone(),
                 d_scores,
                 table: &mut learned.by_distance,
-                start: head.distance_index(self.query, key),
+                start: head.distance_index(query, key),
             });
         }
         for (i, relative) in all.plan.relative_keys.iter().enumerate() {
-            let band = head.band(self.query, key, region, &relative.table.vectors);
+            let band = head.band(query, key, region, &relative.table.vectors);
             let entries = band.entries();
             let terms = scratch.terms.sized(TILE * entries.len());
             simd.run(FoldBand { band, region: region.clone(), d_scores, terms });
-            let offset = (i * self.queries.count + self.first) * dim;
+            let offset = self.queries.relative_start(i, dim);
             simd.run(Matmul {
                 rows: region.rows.len(),
                 cols: dim,
@@ -486,7 +486,7 @@ impl Step<'_> {
                 c_row: dim,
                 add: true,
             });
-            let rows = &self.queries.relative[offset..];
+            let rows = self.queries.relative(i, dim);
             let d_table = &mut learned.relative[i].table;
             product_of_terms(head, region, entries, terms, rows, dim, d_table);
         }
@@ -494,7 +494,7 @@ impl Step<'_> {
             let real = region.cols.end.min(self.keys.range.len()).max(region.cols.start);
             for row in region.rows.clone() {
                 let d = &d_scores[region.of(row)][..real - region.cols.start];
-                dense.add(self.query + row, key + region.cols.start - chunk_keys.start, d);
+                dense.add(query + row, key + region.cols.start - chunk_keys.start, d);
             }
         }
     }
@@ -503,15 +503,15 @@ impl Step<'_> {
     fn compare_backward(&self, head: &Head, learned: &mut LearnedHead, scratch: &mut Scratch) {
         let attention = head.attention();
         let (simd, width) = (attention.simd, head.width());
-        let prepared = &self.queries.prepared[self.first * width..];
+        let prepared = self.queries.prepared(width);
         let Scratch { d_scores, d_queries, d_keys, .. } = scratch;
-        let d_queries = &mut d_queries[self.first * width..];
+        let d_queries = &mut d_queries[self.queries.first * width..];
         for region in self.outline.regions() {
             let Region { rows, cols } = region.clone();
             match (attention.score, self.keys.cols) {
                 (Score::Additive { weight }, Some(key_cols)) => simd.run(AdditiveBackward {
                     region,
-                    form: self.queries.form,
+                    form: self.queries.form(),
                     queries: prepared,
                     keys: key_cols,
                     weight: &weight[head.head * width..][..width],

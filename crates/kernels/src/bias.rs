@@ -204,7 +204,8 @@ impl Bias<'_> {
                         "1 or the call's own size",
                     )?;
                 }
-                expect_len("dense bias", values.len(), sizes.iter().product())
+                let expected = sizes.iter().try_fold(1usize, |a, &b| a.checked_mul(b));
+                expect_len("dense bias", values.len(), expected.ok_or(Error::TooLarge)?)
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Dropout on the weights by a counter-based generator: whether a weight is kept is a hash of the seed,
 //! the batch, the head and the two places, so nothing has to be stored or drawn in order.
 
-use crate::Dropout;
+use crate::{Dropout, pattern::Pair};
 
 /// The mask of one row of scores.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +13,11 @@ pub(crate) struct RowMask {
 }
 
 impl Dropout {
+    /// The factor on the weight of a pair: 0, or `1/(1 − rate)`.
+    pub fn factor(&self, pair: Pair) -> f32 {
+        self.row(pair.batch, pair.head, pair.query).factor(pair.key as u32)
+    }
+
     /// The mask of the row of `query` (a place) in `head` of sequence `batch`.
     pub(crate) fn row(&self, batch: usize, head: usize, query: usize) -> RowMask {
         let mut state = self.seed;

@@ -154,7 +154,12 @@ impl Feature<'_> {
         )?;
         let frequencies = match self.kind {
             Kind::Rotary { .. } => {
-                expect_range("rotary channels", width, width % 2 == 0, "the even numbers")?;
+                expect_range(
+                    "rotary channels",
+                    width,
+                    width.is_multiple_of(2),
+                    "the even numbers",
+                )?;
                 width / 2
             }
             Kind::Polar { delta, .. } => {

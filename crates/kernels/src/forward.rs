@@ -64,6 +64,9 @@ fn chunks<'o>(
     mut log_sum: &'o mut [f32],
 ) -> Vec<Chunk<'o>> {
     let shape = &attention.shape;
+    if shape.queries == 0 {
+        return Vec::new();
+    }
     let ranges = query_chunks(shape.queries, shape.batch * shape.heads);
     let mut chunks = Vec::with_capacity(shape.batch * shape.heads * ranges.len());
     for index in 0..shape.batch * shape.heads {
@@ -101,10 +104,11 @@ fn forward_chunk(head: &Head, chunk: Chunk, scratch: &mut Scratch) {
             continue;
         }
         let keys = head.keys(key_range.clone(), &queries, key_rows, key_cols);
-        let values = values.aligned(&head.v[key_range.start * value_dim..key_range.end * value_dim]);
+        let values =
+            values.aligned(&head.v[key_range.start * value_dim..key_range.end * value_dim]);
         for (tile_rows, outline) in visible {
             let first = tile_rows.start - rows.start;
-            head.scores(&queries, first, &keys, &outline, scores, None, terms);
+            head.scores(queries.from(first), &keys, &outline, scores, None, terms);
             for region in outline.regions() {
                 let (max, sum) = (&mut max[first..], &mut sum[first..]);
                 let fade = &mut scratch.fade;

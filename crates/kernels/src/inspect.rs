@@ -195,7 +195,7 @@ impl Inspection<'_> {
             for key_range in tiles(keys.clone()) {
                 for (rows, outline) in head.visible_above(rows.clone(), key_range.clone()) {
                     let keys = head.keys(key_range.clone(), &queries, key_rows, key_cols);
-                    head.scores(&queries, 0, &keys, &outline, scores, None, terms);
+                    head.scores(queries.from(0), &keys, &outline, scores, None, terms);
                     for region in outline.regions() {
                         let log_sum = &log_sum[rows.start..];
                         simd.run(Weights { region: region.clone(), scores, log_sum });

@@ -148,6 +148,47 @@ pub(crate) struct Queries<'s> {
     pub(crate) form: Form,
 }
 
+impl<'s> Queries<'s> {
+    /// Those from row `first` on.
+    pub(crate) fn from(&'s self, first: usize) -> Rows<'s> {
+        Rows { all: self, first }
+    }
+}
+
+/// The queries of a tile, and all that follow them in their task.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows<'s> {
+    all: &'s Queries<'s>,
+    /// The tile's first row in its task.
+    pub(crate) first: usize,
+}
+
+impl<'s> Rows<'s> {
+    /// The tile's first row in its head.
+    pub(crate) fn index(&self) -> usize {
+        self.all.first + self.first
+    }
+
+    /// `[rows, width]`.
+    pub(crate) fn prepared(&self, width: usize) -> &'s [f32] {
+        &self.all.prepared[self.first * width..]
+    }
+
+    /// Where the rows of relative bias `i` start in a buffer of all relative rows of the task.
+    pub(crate) fn relative_start(&self, i: usize, dim: usize) -> usize {
+        (i * self.all.count + self.first) * dim
+    }
+
+    /// The rows of relative bias `i`, `[rows, dim]`.
+    pub(crate) fn relative(&self, i: usize, dim: usize) -> &'s [f32] {
+        &self.all.relative[self.relative_start(i, dim)..]
+    }
+
+    pub(crate) fn form(&self) -> Form {
+        self.all.form
+    }
+}
+
 /// Prepared keys of a tile.
 #[derive(Clone)]
 pub(crate) struct Keys<'s> {
@@ -267,11 +308,10 @@ impl Head<'_> {
     }
 
     /// Final scores of a tile: compare → soft cap → + bias → hide, in every region of the outline.
-    /// `first` is the tile's first row among `queries`. `slopes` receives the soft cap's slope where there is one.
+    /// `slopes` receives the soft cap's slope where there is one.
     pub(crate) fn scores(
         &self,
-        queries: &Queries,
-        first: usize,
+        queries: Rows,
         keys: &Keys,
         outline: &Outline,
         scores: &mut [f32],
@@ -280,31 +320,24 @@ impl Head<'_> {
     ) {
         let attention = self.attention();
         for region in outline.regions() {
-            self.compare(queries, first, keys, &region, scores);
+            self.compare(queries, keys, &region, scores);
             if let Some(cap) = attention.soft_cap {
                 let slopes = slopes.as_deref_mut();
                 attention.simd.run(SoftCap { region: region.clone(), scores, slopes, cap });
             }
-            self.add_biases(queries, first, keys, &region, scores, terms);
-            self.hide(queries.first + first, keys, &region, outline.partial, scores);
+            self.add_biases(queries, keys, &region, scores, terms);
+            self.hide(queries.index(), keys, &region, outline.partial, scores);
         }
     }
 
-    fn compare(
-        &self,
-        queries: &Queries,
-        first: usize,
-        keys: &Keys,
-        region: &Region,
-        scores: &mut [f32],
-    ) {
+    fn compare(&self, queries: Rows, keys: &Keys, region: &Region, scores: &mut [f32]) {
         let attention = self.attention();
         let (width, simd) = (self.width(), attention.simd);
-        let prepared = &queries.prepared[first * width..];
+        let prepared = queries.prepared(width);
         match (attention.score, keys.cols) {
             (Score::Additive { weight }, Some(cols)) => simd.run(Additive {
                 region: region.clone(),
-                form: queries.form,
+                form: queries.form(),
                 queries: prepared,
                 keys: cols,
                 weight: &weight[self.head * width..][..width],
@@ -335,8 +368,7 @@ impl Head<'_> {
 
     fn add_biases(
         &self,
-        queries: &Queries,
-        first: usize,
+        queries: Rows,
         keys: &Keys,
         region: &Region,
         scores: &mut [f32],
@@ -344,20 +376,20 @@ impl Head<'_> {
     ) {
         let attention = self.attention();
         let (dim, simd) = (attention.shape.head_dim, attention.simd);
-        if let Some((table, start)) = self.by_distance(queries.first + first, keys.range.start) {
+        if let Some((table, start)) = self.by_distance(queries.index(), keys.range.start) {
             simd.run(AddDiagonals { region: region.clone(), scores, table, start });
         }
         for (i, relative) in self.plan.relative_keys.iter().enumerate() {
-            let rows = &queries.relative[(i * queries.count + first) * dim..];
+            let rows = queries.relative(i, dim);
             let table = &relative.table;
-            let band = self.band(queries.first + first, keys.range.start, region, &table.vectors);
+            let band = self.band(queries.index(), keys.range.start, region, &table.vectors);
             let terms = band_terms(self, rows, dim, table, &band, region, terms);
             simd.run(AddBand { band, region: region.clone(), scores, terms });
         }
         for bias in &attention.biases {
             if let Bias::Dense { values, shape, .. } = bias {
                 for row in region.rows.clone() {
-                    let query = queries.first + first + row;
+                    let query = queries.index() + row;
                     let line = self.dense_line(shape, query);
                     let real = region.cols.end.min(keys.range.len());
                     let scores = &mut scores[region.of(row)];

@@ -112,12 +112,13 @@ impl Shape {
                 return Err(Error::Zero { what });
             }
         }
-        if self.heads % self.kv_heads != 0 {
+        if !self.heads.is_multiple_of(self.kv_heads) {
             return Err(Error::Heads { heads: self.heads, kv_heads: self.kv_heads });
         }
         let product = |sizes: &[usize]| sizes.iter().try_fold(1usize, |a, &b| a.checked_mul(b));
+        // A length of 0 must not hide that the other sizes overflow on their own.
         let fits = |heads: usize, length: usize, dim: usize| {
-            product(&[self.batch, heads, length, dim, size_of::<f32>()])
+            product(&[self.batch, heads, length.max(1), dim, size_of::<f32>()])
                 .is_some_and(|bytes| bytes <= isize::MAX as usize)
         };
         let widest = self.head_dim.max(self.value_dim);

@@ -32,10 +32,14 @@ fn cases() -> Vec<Case> {
             cases.extend(every_extra().map(|extra| Case { extra, ..base }));
         }
     }
-    for sizes in every_length().into_iter().chain(every_head_layout()) {
+    for (i, sizes) in every_length().into_iter().chain(every_head_layout()).enumerate() {
         let base = Case { pattern: PatternChoice::CAUSAL, ..Case::new(sizes) };
-        cases.extend(positions.iter().map(|&position| Case { position, ..base }));
         cases.extend(patterns.iter().map(|&pattern| Case { pattern, ..base }));
+        for (j, &position) in positions.iter().enumerate() {
+            cases.push(Case { position, ..base });
+            // Each size gives a position another pattern.
+            cases.push(Case { position, pattern: patterns[(i + j) % patterns.len()], ..base });
+        }
         for extra in every_extra() {
             cases.extend(scores.iter().map(|&score| Case { score, extra, ..base }));
         }

@@ -114,14 +114,14 @@ impl Matmul<'_> {
             for _ in 0..self.inner {
                 let b_vectors: [S::f32s; V] =
                     std::array::from_fn(|v| load::<S>(s, b.wrapping_add(v * lanes), mask));
-                for g in 0..G {
-                    for r in 0..R {
-                        let factor = s.splat_f32s(*a[g].add(r * self.a_row));
-                        for v in 0..V {
-                            sums[g][r][v] = s.mul_add_e_f32s(factor, b_vectors[v], sums[g][r][v]);
+                for (group, a) in sums.iter_mut().zip(&mut a) {
+                    for (r, vectors) in group.iter_mut().enumerate() {
+                        let factor = s.splat_f32s(*a.add(r * self.a_row));
+                        for (sum, &b) in vectors.iter_mut().zip(&b_vectors) {
+                            *sum = s.mul_add_e_f32s(factor, b, *sum);
                         }
                     }
-                    a[g] = a[g].wrapping_add(self.a_step);
+                    *a = a.wrapping_add(self.a_step);
                 }
                 b = b.wrapping_add(self.b_row);
             }

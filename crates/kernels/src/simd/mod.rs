@@ -5,6 +5,7 @@
 
 pub(crate) mod additive;
 pub(crate) mod bands;
+pub(crate) mod elu;
 pub(crate) mod math;
 pub(crate) mod matmul;
 pub(crate) mod rows;

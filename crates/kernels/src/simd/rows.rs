@@ -372,8 +372,8 @@ impl WithSimd for Transpose<'_> {
                 let mut block = [[0.0; BLOCK]; BLOCK];
                 for i in 0..BLOCK {
                     let from = &self.from[(row + i) * width + col..][..BLOCK];
-                    for j in 0..BLOCK {
-                        block[j][i] = from[j];
+                    for (line, value) in block.iter_mut().zip(from) {
+                        line[i] = *value;
                     }
                 }
                 for (j, block) in block.iter().enumerate() {

@@ -58,9 +58,9 @@ pub(crate) fn every_position() -> Vec<Position> {
         feature("polar and rotary share a head", |a, s| {
             a.features.extend([s.half_rotary(Layout::Interleaved), s.half_polar()]);
         }),
-        feature("polar after a query bias", |a, s| {
+        feature("polar, relu, after a query bias", |a, s| {
             a.query_bias = Some(s.take(a.shape.heads * a.shape.head_dim));
-            a.features.push(s.polar(Magnitude::Softplus, s.delta()));
+            a.features.push(s.polar(Magnitude::Relu, s.delta()));
         }),
         bias("alibi", |a, s| a.biases.push(s.alibi())),
         bias("t5, causal", |a, s| a.biases.push(s.t5(false))),
@@ -177,10 +177,7 @@ impl Supply {
         Self {
             numbers: numbers(10, batch * heads * queries * keys + vectors + 100),
             taken: Cell::new(0),
-            deltas: numbers(11, heads * head_dim)
-                .iter()
-                .map(|x| DELTA_MIDDLE + DELTA_REACH * x)
-                .collect(),
+            deltas: numbers(11, heads * head_dim).iter().enumerate().map(delta).collect(),
             some_slopes: slopes
                 .iter()
                 .enumerate()
@@ -210,8 +207,8 @@ impl Supply {
     }
 
     /// One place per row of scores, among those of the keys.
-    pub(crate) fn places(&self, rows: usize, _keys: Range<usize>) -> &[f32] {
-        &self.centers[..rows]
+    pub(crate) fn centers(&self) -> &[f32] {
+        &self.centers
     }
 
     /// δ for every head and channel, some outside the range it is clamped to.
@@ -290,9 +287,16 @@ impl Supply {
     }
 }
 
-// δ falls into (−2π − 1, 1): about a fifth of it is clamped.
-const DELTA_MIDDLE: f32 = -TAU / 2.0;
-const DELTA_REACH: f32 = TAU / 2.0 + 1.0;
+/// δ beyond either end of the range it is clamped to, at the ends, and inside.
+fn delta((index, x): (usize, &f32)) -> f32 {
+    match index % 6 {
+        0 => 0.7,
+        1 => -7.0,
+        2 => 0.0,
+        3 => -TAU,
+        _ => TAU * (x - 1.0) / 2.0,
+    }
+}
 
 /// The upper half of the channels; the lower half is at least one channel wide.
 fn half(head_dim: usize) -> Range<usize> {

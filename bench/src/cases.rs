@@ -1,0 +1,146 @@
+//! What is measured, against what, and what is hoped for.
+
+use crate::ours::{Pass, Task, What};
+
+/// One line of the table.
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) ours: Task,
+    pub(crate) rival: Rival,
+    pub(crate) measure: Measure,
+    /// The least ratio of rival to ours. Below 1 where ours may cost more than the rival.
+    pub(crate) target: Option<f64>,
+}
+
+impl Case {
+    /// What the rival's GFLOP/s are counted by.
+    pub(crate) fn rival_flops(&self) -> Option<f64> {
+        match self.rival {
+            Rival::Torch(_) => self.ours.flops(),
+            Rival::Ours(_, task) => task.flops(),
+        }
+    }
+}
+
+/// Whom ours is compared with.
+pub(crate) enum Rival {
+    /// The fastest of torch's ways to compute a kind, by the names of `ways.py`.
+    Torch(&'static str),
+    /// Another task of ours.
+    Ours(&'static str, Task),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Measure {
+    /// Milliseconds.
+    Time,
+    /// MiB at the peak beyond the inputs.
+    Memory,
+}
+
+/// All cases, in the order of the table.
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (length, target) in [(512, 1.5), (2048, 1.2), (8192, 1.15)] {
+        cases.push(against_torch("causal", both(What::Causal, length), "causal", Some(target)));
+    }
+    for (length, target) in [(512, 1.4), (2048, 1.15), (8192, 1.05)] {
+        cases.push(against_torch("causal", forward(What::Causal, length), "causal", Some(target)));
+    }
+    cases.push(against_torch("full", forward(What::Full, 2048), "full", Some(1.0)));
+    cases.push(against_torch("full", both(What::Full, 2048), "full", None));
+    for (name, what, kind) in [
+        ("T5 buckets, causal", What::T5, "t5"),
+        ("ALiBi learned, causal", What::Alibi, "alibi"),
+        ("Shaw keys+values, causal", What::Shaw, "shaw"),
+    ] {
+        cases.push(against_torch(name, both(what, 2048), kind, Some(3.0)));
+    }
+    let window = both(What::Window, 8192);
+    cases.push(against_torch("window 256", window, "window", Some(8.0)));
+    cases.push(against_torch("window 256, in blocks", window, "window in blocks", None));
+    cases.push(Case {
+        name: "window 256, doubling T to 16384".into(),
+        ours: both(What::Window, 16384),
+        rival: Rival::Ours("ours, T=8192", window),
+        measure: Measure::Time,
+        target: Some(1.0 / 2.2),
+    });
+    cases.extend(features());
+    let additive = both(What::Additive, 1024);
+    cases.push(against_torch("additive score", additive, "additive", Some(3.0)));
+    cases.push(against_torch("additive score, compiled", additive, "additive compiled", None));
+    let linear = both(What::Linear, 8192);
+    cases.push(Case {
+        name: "linear mixing, causal, forward+backward, T=8192".into(),
+        ours: linear,
+        rival: Rival::Ours("our causal softmax", both(What::Causal, 8192)),
+        measure: Measure::Time,
+        target: Some(5.0),
+    });
+    cases.push(against_torch("linear mixing, in chunks", linear, "linear", None));
+    cases.extend(memory());
+    cases
+}
+
+/// PoPE's price over rotary, and both against torch.
+fn features() -> Vec<Case> {
+    let (rotary, polar) = (both(What::Rotary, 2048), both(What::Polar, 2048));
+    let price = |name: &str, measure, target: f64| Case {
+        name: format!("PoPE against rotary, {name}, T=2048"),
+        ours: polar,
+        rival: Rival::Ours("our rotary", rotary),
+        measure,
+        target: Some(1.0 / target),
+    };
+    vec![
+        against_torch("rotary, causal", rotary, "rotary", None),
+        against_torch("PoPE, causal", polar, "polar", None),
+        price("time", Measure::Time, 1.4),
+        price("memory", Measure::Memory, 1.15),
+    ]
+}
+
+/// Memory by length, and what doubling the length does to it.
+fn memory() -> Vec<Case> {
+    let causal = |length| both(What::Causal, length);
+    let mut cases: Vec<Case> = [4096, 8192, 16384]
+        .map(|length| Case {
+            name: format!("memory, causal, forward+backward, T={length}"),
+            ours: causal(length),
+            rival: Rival::Torch("causal"),
+            measure: Measure::Memory,
+            target: None,
+        })
+        .into();
+    cases.push(Case {
+        name: "memory, causal, doubling T to 16384".into(),
+        ours: causal(16384),
+        rival: Rival::Ours("ours, T=8192", causal(8192)),
+        measure: Measure::Memory,
+        target: Some(1.0 / 2.2),
+    });
+    cases
+}
+
+fn against_torch(name: &str, ours: Task, kind: &'static str, target: Option<f64>) -> Case {
+    let pass = match ours.pass {
+        Pass::Forward => "forward",
+        Pass::Both => "forward+backward",
+    };
+    Case {
+        name: format!("{name}, {pass}, T={}", ours.length),
+        ours,
+        rival: Rival::Torch(kind),
+        measure: Measure::Time,
+        target,
+    }
+}
+
+fn forward(what: What, length: usize) -> Task {
+    Task { what, length, pass: Pass::Forward }
+}
+
+fn both(what: What, length: usize) -> Task {
+    Task { what, length, pass: Pass::Both }
+}

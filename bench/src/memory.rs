@@ -1,0 +1,42 @@
+//! Peak memory beyond the inputs. A peak can only grow within a process, so every measurement has its own.
+
+use std::{
+    env, fs,
+    hint::black_box,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::ours::{Problem, Task};
+
+/// MiB that one call of ours needs at its peak, measured in a fresh process by [`of_this_process`].
+pub(crate) fn of_ours(task: Task, threads: usize) -> Result<f64> {
+    let output = Command::new(env::current_exe().context("cannot find this program")?)
+        .args(["--memory-of", &task.to_string(), "--threads", &threads.to_string()])
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot start this program again")?;
+    if !output.status.success() {
+        bail!("the measurement of memory ended ({})", output.status);
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.trim().parse().with_context(|| format!("found {text:?}, expected a number of MiB"))
+}
+
+/// MiB that the first call in this process needs at its peak: results, scratch and threads.
+pub(crate) fn of_this_process(task: Task) -> Result<f64> {
+    let problem = Problem::new(task);
+    // 5 sets the peak back to what is in use now (proc(5)).
+    fs::write("/proc/self/clear_refs", "5").context("cannot reset the peak, expected Linux")?;
+    let before = status_kib("VmRSS:")?;
+    black_box(problem.run()?);
+    Ok((status_kib("VmHWM:")? - before) / 1024.0)
+}
+
+fn status_kib(field: &str) -> Result<f64> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let value = status.lines().find_map(|line| line.strip_prefix(field)?.split_whitespace().next());
+    let value = value.with_context(|| format!("no {field} in /proc/self/status"))?;
+    Ok(value.parse()?)
+}

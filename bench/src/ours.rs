@@ -1,0 +1,300 @@
+//! Our side: the tensors of a problem and the call a user would write for it.
+
+use std::{fmt, str::FromStr};
+
+use anyhow::{Context, bail};
+use whatwhere_kernels::{
+    Angles, Attention, Bias, Buckets, Error, Feature, Inputs, Kind, Layout, Linear, Magnitude,
+    Relative, Score, Shape, alibi_slopes,
+    pattern::{Causal, Full, Pattern, Window},
+};
+
+use crate::random::normal;
+
+const HEADS: usize = 8;
+const HEAD_DIM: usize = 64;
+/// Keys a query sees under a window, itself included.
+const WINDOW: usize = 256;
+/// Shaw's clipping distance, as in the paper.
+const REACH: usize = 16;
+/// T5's own.
+const BUCKETS: Buckets = Buckets { count: 32, max_distance: 128, bidirectional: false };
+/// Of the rotary and polar frequencies.
+const BASE: f64 = 10_000.0;
+
+/// What is computed, apart from the length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Causal,
+    Full,
+    T5,
+    Alibi,
+    Shaw,
+    Window,
+    Rotary,
+    Polar,
+    Additive,
+    Linear,
+}
+
+impl What {
+    const ALL: [(Self, &str); 10] = [
+        (Self::Causal, "causal"),
+        (Self::Full, "full"),
+        (Self::T5, "t5"),
+        (Self::Alibi, "alibi"),
+        (Self::Shaw, "shaw"),
+        (Self::Window, "window"),
+        (Self::Rotary, "rotary"),
+        (Self::Polar, "polar"),
+        (Self::Additive, "additive"),
+        (Self::Linear, "linear"),
+    ];
+
+    fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(what, _)| *what == self).map_or("", |(_, name)| name)
+    }
+}
+
+/// Whether gradients are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pass {
+    Forward,
+    Both,
+}
+
+/// What one side does in a case. Written `what/length/pass`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Task {
+    pub(crate) what: What,
+    pub(crate) length: usize,
+    pub(crate) pass: Pass,
+}
+
+impl Task {
+    /// Multiplications and additions of the two products over the visible pairs, and 3.5 times that with gradients.
+    /// What features and biases add is not counted. None where products are not what is computed.
+    pub(crate) fn flops(&self) -> Option<f64> {
+        let length = self.length as f64;
+        let pairs = match self.what {
+            What::Full => length * length,
+            What::Window => WINDOW as f64 * (length - (WINDOW - 1) as f64 / 2.0),
+            What::Additive | What::Linear => return None,
+            _ => length * length / 2.0,
+        };
+        let forward = 4.0 * pairs * (HEADS * HEAD_DIM) as f64;
+        Some(if self.pass == Pass::Both { 3.5 * forward } else { forward })
+    }
+
+    /// The kind of the worker's that computes the same with the least memory, for agreement.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self.what {
+            What::Window => "window in blocks",
+            what => what.name(),
+        }
+    }
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pass = if self.pass == Pass::Both { "both" } else { "forward" };
+        write!(f, "{}/{}/{pass}", self.what.name(), self.length)
+    }
+}
+
+impl FromStr for Task {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let expected = || format!("found '{text}', expected WHAT/LENGTH/PASS");
+        let mut parts = text.split('/');
+        let [Some(what), Some(length), Some(pass), None] = [(); 4].map(|()| parts.next()) else {
+            bail!(expected());
+        };
+        let what = What::ALL.iter().find(|(_, name)| *name == what).with_context(expected)?.0;
+        let pass = match pass {
+            "forward" => Pass::Forward,
+            "both" => Pass::Both,
+            _ => bail!(expected()),
+        };
+        Ok(Self { what, length: length.parse().with_context(expected)?, pass })
+    }
+}
+
+/// A named input of both sides.
+pub(crate) struct Tensor {
+    pub(crate) name: &'static str,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) values: Vec<f32>,
+    /// Whether a gradient is wanted for it.
+    pub(crate) learned: bool,
+}
+
+/// A task with its inputs.
+pub(crate) struct Problem {
+    pub(crate) task: Task,
+    pub(crate) tensors: Vec<Tensor>,
+    /// Cosines and sines, made once as a model would.
+    angles: Option<Angles>,
+}
+
+/// The output and the gradients by name: `out`, and `d_NAME` for everything learned.
+pub(crate) type Results = Vec<(&'static str, Vec<f32>)>;
+
+impl Problem {
+    pub(crate) fn new(task: Task) -> Self {
+        let frequencies = match task.what {
+            What::Rotary => Some(Angles::rotary_frequencies(HEAD_DIM, BASE)),
+            What::Polar => Some(Angles::polar_frequencies(HEAD_DIM, BASE)),
+            _ => None,
+        };
+        let angles = frequencies.map(|f| Angles::new(&f, 0..task.length, 1.0));
+        Self { task, tensors: tensors(task), angles }
+    }
+
+    /// The whole call, from the inputs to freshly allocated results.
+    pub(crate) fn run(&self) -> Result<Results, Error> {
+        if self.task.what == What::Linear {
+            return self.run_linear();
+        }
+        let attention = self.attention();
+        let inputs = Inputs { q: self.get("q"), k: self.get("k"), v: self.get("v") };
+        let made = attention.forward(&inputs)?;
+        if self.task.pass == Pass::Forward {
+            return Ok(vec![("out", made.out)]);
+        }
+        let mut d = attention.backward(&inputs, &made, self.get("d_out"))?;
+        let mut results = vec![("out", made.out), ("d_q", d.q), ("d_k", d.k), ("d_v", d.v)];
+        let mut bias = || d.biases.swap_remove(0).table;
+        match self.task.what {
+            What::T5 => results.push(("d_table", bias())),
+            What::Alibi => results.push(("d_slopes", bias())),
+            What::Shaw => {
+                results.push(("d_keys", bias()));
+                results.push(("d_values", d.relative_values));
+            }
+            What::Polar => results.push(("d_delta", d.features.swap_remove(0))),
+            What::Additive => results.push(("d_weight", d.score)),
+            What::Causal | What::Full | What::Window | What::Rotary | What::Linear => {}
+        }
+        Ok(results)
+    }
+
+    fn run_linear(&self) -> Result<Results, Error> {
+        let linear = Linear::new(self.shape(), true);
+        let inputs = Inputs { q: self.get("q"), k: self.get("k"), v: self.get("v") };
+        let made = linear.forward(&inputs)?;
+        if self.task.pass == Pass::Forward {
+            return Ok(vec![("out", made.out)]);
+        }
+        let d = linear.backward(&inputs, &made, self.get("d_out"))?;
+        Ok(vec![("out", made.out), ("d_q", d.q), ("d_k", d.k), ("d_v", d.v)])
+    }
+
+    fn attention(&self) -> Attention<'_> {
+        let pattern: &dyn Pattern = match self.task.what {
+            What::Full | What::Additive => &Full,
+            What::Window => &Window { left: WINDOW - 1, right: 0 },
+            _ => &Causal { offset: 0 },
+        };
+        let mut attention = Attention::new(self.shape(), pattern);
+        match self.task.what {
+            What::T5 => {
+                let table = self.get("table");
+                attention.biases.push(Bias::Buckets { table, buckets: BUCKETS });
+            }
+            What::Alibi => attention.biases.push(Bias::Slopes { slopes: self.get("slopes") }),
+            What::Shaw => {
+                let relative =
+                    |table| Relative { table, per_head: false, left: REACH, right: REACH };
+                let scale = 1.0 / (HEAD_DIM as f32).sqrt();
+                let vectors = relative(self.get("keys"));
+                attention.biases.push(Bias::Relative { vectors, query_bias: None, scale });
+                attention.relative_values = Some(relative(self.get("values")));
+            }
+            What::Additive => attention.score = Score::Additive { weight: self.get("weight") },
+            What::Rotary => {
+                attention.features = self.feature(Kind::Rotary { layout: Layout::HalfSplit });
+            }
+            What::Polar => {
+                let delta = Some(self.get("delta"));
+                let magnitude = Magnitude::Softplus;
+                attention.features = self.feature(Kind::Polar { magnitude, delta });
+            }
+            What::Causal | What::Full | What::Window | What::Linear => {}
+        }
+        attention
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::square(1, HEADS, self.task.length, HEAD_DIM)
+    }
+
+    fn feature<'a>(&'a self, kind: Kind<'a>) -> Vec<Feature<'a>> {
+        let feature = |angles| Feature { kind, channels: 0..HEAD_DIM, heads: 0..HEADS, angles };
+        self.angles.iter().map(feature).collect()
+    }
+
+    fn get(&self, name: &str) -> &[f32] {
+        let tensor = self.tensors.iter().find(|tensor| tensor.name == name);
+        &tensor.expect("every task has the tensors its call reads").values
+    }
+}
+
+/// The inputs of a task, always the same numbers.
+fn tensors(task: Task) -> Vec<Tensor> {
+    let mut tensors = Vec::new();
+    let mut add = |name, learned, shape: &[usize], values: Vec<f32>| {
+        tensors.push(Tensor { name, shape: shape.to_vec(), values, learned });
+    };
+    let heads = [1, HEADS, task.length, HEAD_DIM];
+    for (seed, name) in ["q", "k", "v", "d_out"].into_iter().enumerate() {
+        add(name, name != "d_out", &heads, normal(seed as u64, heads.iter().product(), 1.0));
+    }
+    match task.what {
+        What::T5 => {
+            let shape = [HEADS, BUCKETS.count];
+            add("table", true, &shape, normal(10, HEADS * BUCKETS.count, 1.0));
+        }
+        What::Alibi => add("slopes", true, &[HEADS], alibi_slopes(HEADS)),
+        What::Shaw => {
+            let shape = [2 * REACH + 1, HEAD_DIM];
+            for (seed, name) in [(10, "keys"), (11, "values")] {
+                add(name, true, &shape, normal(seed, shape.iter().product(), 0.5));
+            }
+        }
+        What::Polar => {
+            // Inside [−2π, 0], where δ learns.
+            let delta = normal(10, HEADS * HEAD_DIM, 0.5).iter().map(|x| x - 3.0).collect();
+            add("delta", true, &[HEADS, HEAD_DIM], delta);
+        }
+        What::Additive => {
+            add("weight", true, &[HEADS, HEAD_DIM], normal(10, HEADS * HEAD_DIM, 0.3));
+        }
+        What::Causal | What::Full | What::Window | What::Rotary | What::Linear => {}
+    }
+    tensors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_task_reads_back_from_its_name_and_gives_a_gradient_for_all_it_learns() {
+        for (what, _) in What::ALL {
+            let task = Task { what, length: 70, pass: Pass::Both };
+            assert_eq!(task.to_string().parse::<Task>().unwrap(), task);
+            let problem = Problem::new(task);
+            let results = problem.run().unwrap();
+            let learned = problem.tensors.iter().filter(|tensor| tensor.learned);
+            let names: Vec<String> = results.iter().map(|(name, _)| (*name).to_owned()).collect();
+            let expected = learned.clone().map(|tensor| format!("d_{}", tensor.name));
+            assert_eq!(names[0], "out");
+            assert_eq!(names[1..], expected.collect::<Vec<_>>());
+            for ((_, gradient), tensor) in results[1..].iter().zip(learned) {
+                assert_eq!(gradient.len(), tensor.values.len(), "{task}: {}", tensor.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Where things are: this folder, the workspace's target, and a folder of tensors that lives as long as the run.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process,
+};
+
+use anyhow::{Context, Result};
+
+pub(crate) struct Place {
+    target: PathBuf,
+    folder: PathBuf,
+}
+
+impl Place {
+    /// Makes the folder of tensors; it goes with the value, and when the run is interrupted.
+    pub(crate) fn make() -> Result<Self> {
+        let bench = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let target = bench.parent().unwrap_or(bench).join("target");
+        let folder = target.join(format!("bench-tensors-{}", process::id()));
+        fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        let doomed = folder.clone();
+        ctrlc::set_handler(move || {
+            // The worker ends by itself when this process does.
+            let _ = fs::remove_dir_all(&doomed);
+            process::exit(130);
+        })
+        .context("cannot watch for interruption")?;
+        Ok(Self { target, folder })
+    }
+
+    pub(crate) fn bench(&self) -> &Path {
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+    }
+
+    pub(crate) fn target(&self) -> &Path {
+        &self.target
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The file of one tensor, raw f32.
+    pub(crate) fn tensor(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.f32"))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
