@@ -15,10 +15,11 @@
 //!
 //! Every step is optional but compare, softmax and mix. [`Attention`] holds the choices; [`Attention::forward`] and
 //! [`Attention::backward`] compute in O(length) memory, tile by tile, and no score outlives its tile. Decoding is
-//! `forward` with the new queries, their place in [`Attention::first_query`], and all keys so far.
+//! `forward` with the new queries, their place in [`Attention::first_query`], and all keys so far. [`Linear`] is the other
+//! mixing, `φ(q)·φ(k)` instead of a softmax, with a state of constant size.
 //!
 //! # Where to start reading
-//! [`reference`] is the definition in f64 with stored scores. `forward.rs` and `backward.rs` are the same
+//! [`mod@reference`] is the definition in f64 with stored scores. `forward.rs` and `backward.rs` are the same
 //! formula in tiles, side by side; both get their scores from `plan.rs`. `tile.rs` cuts the work, `prepare.rs` forms
 //! features, `simd/` holds the vector code and all `unsafe`.
 //!

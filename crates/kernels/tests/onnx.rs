@@ -42,8 +42,10 @@ enum Way {
     Skipped(&'static str),
 }
 
-const RECURRENT: &str =
-    "a recurrence without softmax or feature map, which the kernels do not have";
+const OVERWRITES: &str =
+    "the delta rule overwrites what a key held; linear attention here only adds";
+const NO_FEATURES: &str =
+    "no feature map and no denominator; linear attention here takes elu(x) + 1 and divides";
 const AFTER_SOFTMAX: &str = "scales weights after the softmax, for which there is no setting";
 
 const VECTORS: &[(&str, Way)] = &[
@@ -89,9 +91,9 @@ const VECTORS: &[(&str, Way)] = &[
     ("flexattention_scaled", Way::Attention),
     // Whatever constant the graph adds, the softmax takes it out again.
     ("flexattention_score_mod", Way::Flex(|shape| by_pair(shape, |_, _| 0.5))),
-    ("linear_attention_delta", Way::Skipped(RECURRENT)),
-    ("linear_attention_explicit_scale", Way::Skipped(RECURRENT)),
-    ("linear_attention_linear_t1_no_past", Way::Skipped(RECURRENT)),
+    ("linear_attention_delta", Way::Skipped(OVERWRITES)),
+    ("linear_attention_explicit_scale", Way::Skipped(OVERWRITES)),
+    ("linear_attention_linear_t1_no_past", Way::Skipped(NO_FEATURES)),
     ("rotary_embedding_no_position_ids_interleaved", Way::Rotary),
     ("rotary_embedding_with_interleaved_rotary_dim", Way::Rotary),
     ("rotary_embedding_with_rotary_dim", Way::Rotary),
