@@ -4,8 +4,8 @@ use std::{fmt, str::FromStr};
 
 use anyhow::{Context, bail};
 use whatwhere_kernels::{
-    Angles, Attention, Bias, Buckets, Error, Feature, Inputs, Kind, Layout, Linear, Magnitude,
-    Relative, Score, Shape, alibi_slopes,
+    Angles, Attention, Bias, Buckets, Error, Feature, Gradients, Inputs, Kind, Layout, Linear,
+    LinearGradients, Magnitude, Relative, Score, Shape, alibi_slopes,
     pattern::{Causal, Full, Pattern, Window},
 };
 
@@ -138,6 +138,19 @@ pub(crate) struct Problem {
     angles: Option<Angles>,
 }
 
+/// Where a call writes.
+pub(crate) struct Buffers {
+    out: Vec<f32>,
+    /// Logarithmic sums, or the normalisers of linear mixing.
+    sums: Vec<f32>,
+    learned: Option<Learned>,
+}
+
+enum Learned {
+    Softmax(Gradients),
+    Linear(LinearGradients),
+}
+
 /// The output and the gradients by name: `out`, and `d_NAME` for everything learned.
 pub(crate) type Results = Vec<(&'static str, Vec<f32>)>;
 
@@ -154,41 +167,71 @@ impl Problem {
 
     /// The whole call, from the inputs to freshly allocated results.
     pub(crate) fn run(&self) -> Result<Results, Error> {
-        if self.task.what == What::Linear {
-            return self.run_linear();
-        }
-        let attention = self.attention();
-        let inputs = Inputs { q: self.get("q"), k: self.get("k"), v: self.get("v") };
-        let made = attention.forward(&inputs)?;
-        if self.task.pass == Pass::Forward {
-            return Ok(vec![("out", made.out)]);
-        }
-        let mut d = attention.backward(&inputs, &made, self.get("d_out"))?;
-        let mut results = vec![("out", made.out), ("d_q", d.q), ("d_k", d.k), ("d_v", d.v)];
-        let mut bias = || d.biases.swap_remove(0).table;
-        match self.task.what {
-            What::T5 => results.push(("d_table", bias())),
-            What::Alibi => results.push(("d_slopes", bias())),
-            What::Shaw => {
-                results.push(("d_keys", bias()));
-                results.push(("d_values", d.relative_values));
-            }
-            What::Polar => results.push(("d_delta", d.features.swap_remove(0))),
-            What::Additive => results.push(("d_weight", d.score)),
-            What::Causal | What::Full | What::Window | What::Rotary | What::Linear => {}
-        }
-        Ok(results)
+        let mut buffers = self.buffers();
+        self.run_into(&mut buffers)?;
+        Ok(self.results(buffers))
     }
 
-    fn run_linear(&self) -> Result<Results, Error> {
-        let linear = Linear::new(self.shape(), true);
-        let inputs = Inputs { q: self.get("q"), k: self.get("k"), v: self.get("v") };
-        let made = linear.forward(&inputs)?;
-        if self.task.pass == Pass::Forward {
-            return Ok(vec![("out", made.out)]);
+    /// Room for the results, to be used again by every call, as a training loop would.
+    pub(crate) fn buffers(&self) -> Buffers {
+        let shape = self.shape();
+        let zeros = |len: usize| vec![0.0; len];
+        let gradients = || match self.task.what {
+            What::Linear => {
+                let (q, k, v) = (zeros(shape.q_len()), zeros(shape.k_len()), zeros(shape.v_len()));
+                Learned::Linear(LinearGradients { q, k, v })
+            }
+            _ => Learned::Softmax(Gradients::zeros(&self.attention())),
+        };
+        Buffers {
+            out: zeros(shape.out_len()),
+            sums: zeros(shape.rows()),
+            learned: (self.task.pass == Pass::Both).then(gradients),
         }
-        let d = linear.backward(&inputs, &made, self.get("d_out"))?;
-        Ok(vec![("out", made.out), ("d_q", d.q), ("d_k", d.k), ("d_v", d.v)])
+    }
+
+    /// The whole call into buffers of [`Self::buffers`].
+    pub(crate) fn run_into(&self, buffers: &mut Buffers) -> Result<(), Error> {
+        let inputs = Inputs { q: self.get("q"), k: self.get("k"), v: self.get("v") };
+        let Buffers { out, sums, learned } = buffers;
+        if self.task.what == What::Linear {
+            let linear = Linear::new(self.shape(), true);
+            linear.forward_into(&inputs, out, sums)?;
+            if let Some(Learned::Linear(d)) = learned {
+                linear.backward_into(&inputs, out, sums, self.get("d_out"), d)?;
+            }
+            return Ok(());
+        }
+        let attention = self.attention();
+        attention.forward_into(&inputs, out, sums)?;
+        if let Some(Learned::Softmax(d)) = learned {
+            attention.backward_into(&inputs, out, sums, self.get("d_out"), d)?;
+        }
+        Ok(())
+    }
+
+    fn results(&self, buffers: Buffers) -> Results {
+        let mut results = vec![("out", buffers.out)];
+        match buffers.learned {
+            None => {}
+            Some(Learned::Linear(d)) => results.extend([("d_q", d.q), ("d_k", d.k), ("d_v", d.v)]),
+            Some(Learned::Softmax(mut d)) => {
+                results.extend([("d_q", d.q), ("d_k", d.k), ("d_v", d.v)]);
+                let mut bias = || d.biases.swap_remove(0).table;
+                match self.task.what {
+                    What::T5 => results.push(("d_table", bias())),
+                    What::Alibi => results.push(("d_slopes", bias())),
+                    What::Shaw => {
+                        results.push(("d_keys", bias()));
+                        results.push(("d_values", d.relative_values));
+                    }
+                    What::Polar => results.push(("d_delta", d.features.swap_remove(0))),
+                    What::Additive => results.push(("d_weight", d.score)),
+                    What::Causal | What::Full | What::Window | What::Rotary | What::Linear => {}
+                }
+            }
+        }
+        results
     }
 
     fn attention(&self) -> Attention<'_> {

@@ -7,8 +7,8 @@ use pulp::{Arch, Simd, WithSimd};
 /// Sums that do not wait for each other: two units with a latency of four to five cycles need ten; sixteen registers
 /// hold twelve beside the factors.
 const SUMS: usize = 12;
-const STEPS: usize = 1 << 21; // about 10 ms
-const TRIES: usize = 20;
+const STEPS: usize = 1 << 21; // some 5 ms
+const TRIES: usize = 200; // about a second, so that one falls into a quiet moment
 
 /// GFLOP/s of `threads` threads, the best of some tries.
 pub(crate) fn gflops(threads: usize) -> f64 {

@@ -19,7 +19,7 @@ use crate::{
     simd::{
         additive::AdditiveBackward,
         bands::{AddBand, FoldBand, FoldDiagonals},
-        matmul::Matmul,
+        matmul::{Matmul, Old},
         rows::{CentersBackward, DotRows, Multiply, Region, SoftmaxBackward, Transpose},
     },
     tile::{Outline, TILE, chunks_per_head, key_chunks, tiles},
@@ -379,7 +379,7 @@ impl Step<'_> {
                 b_row: TILE,
                 c: &mut d_scores[region.of(region.rows.start).start..],
                 c_row: TILE,
-                add: false,
+                old: Old::Drop,
             });
             if let Some(table) = &all.plan.relative_values {
                 let band = head.band(query, key, &region, &table.vectors);
@@ -484,7 +484,7 @@ impl Step<'_> {
                 b_row: dim,
                 c: &mut scratch.d_relative[offset + region.rows.start * dim..],
                 c_row: dim,
-                add: true,
+                old: Old::Keep,
             });
             let rows = self.queries.relative(i, dim);
             let d_table = &mut learned.relative[i].table;
@@ -531,7 +531,7 @@ impl Step<'_> {
                     b_row: width,
                     c: &mut d_queries[rows.start * width..],
                     c_row: width,
-                    add: true,
+                    old: Old::Keep,
                 }),
             }
         }
@@ -563,7 +563,7 @@ fn product_over_rows(
         b_row: width,
         c: &mut out[half.cols.start * width..],
         c_row: width,
-        add: true,
+        old: Old::Keep,
     });
 }
 
@@ -588,6 +588,6 @@ fn product_of_terms(
         b_row: width,
         c: &mut d_table[entries.start * width..],
         c_row: width,
-        add: true,
+        old: Old::Keep,
     });
 }

@@ -14,7 +14,7 @@ use crate::{
     scratch::{Buffer, Scratch},
     simd::{
         bands::FoldBand,
-        matmul::Matmul,
+        matmul::{Matmul, Old},
         rows::{Multiply, Region, ScaleRows, Softmax},
     },
     tile::{TILE, query_chunks, tiles},
@@ -135,11 +135,9 @@ fn mix(
     out: &mut [f32],
 ) {
     let attention = head.attention();
-    let (simd, value_dim) = (attention.simd, attention.shape.value_dim);
+    let value_dim = attention.shape.value_dim;
     let Region { rows, cols } = region.clone();
-    let out = &mut out[rows.start * value_dim..rows.end * value_dim];
-    simd.run(ScaleRows { values: out, width: value_dim, factors: &fade[rows.clone()] });
-    simd.run(Matmul {
+    attention.simd.run(Matmul {
         rows: rows.len(),
         cols: value_dim,
         inner: cols.end.min(values.len() / value_dim) - cols.start,
@@ -148,9 +146,9 @@ fn mix(
         a_step: 1,
         b: &values[cols.start * value_dim..],
         b_row: value_dim,
-        c: out,
+        c: &mut out[rows.start * value_dim..],
         c_row: value_dim,
-        add: true,
+        old: Old::Scale(&fade[rows]),
     });
 }
 
@@ -182,7 +180,7 @@ fn mix_relative(
         b_row: value_dim,
         c: &mut out[region.rows.start * value_dim..],
         c_row: value_dim,
-        add: true,
+        old: Old::Keep,
     });
 }
 

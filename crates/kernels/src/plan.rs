@@ -11,7 +11,7 @@ use crate::{
     simd::{
         additive::{self, Additive, Form},
         bands::{AddBand, AddDiagonals, Band},
-        matmul::Matmul,
+        matmul::{Matmul, Old},
         rows::{DotTile, DropoutRow, FocusRow, Region, SoftCap, Transpose},
     },
     tile::{Outline, PAD, TILE, tiles},
@@ -354,7 +354,7 @@ impl Head<'_> {
                 b_row: TILE,
                 c: &mut scores[region.of(region.rows.start).start..],
                 c_row: TILE,
-                add: false,
+                old: Old::Drop,
             }),
             (_, None) => simd.run(DotTile {
                 region: region.clone(),
@@ -514,7 +514,7 @@ pub(crate) fn band_terms<'t>(
         b_row: table.vectors.count(),
         c: &mut terms[region.rows.start * entries.len()..],
         c_row: entries.len(),
-        add: false,
+        old: Old::Drop,
     });
     terms
 }

@@ -37,8 +37,10 @@ fn cases() -> Vec<Case> {
         cases.extend(patterns.iter().map(|&pattern| Case { pattern, ..base }));
         for (j, &position) in positions.iter().enumerate() {
             cases.push(Case { position, ..base });
-            // Each size gives a position another pattern.
-            cases.push(Case { position, pattern: patterns[(i + j) % patterns.len()], ..base });
+            // Each size gives a position another pattern, and another score and extra besides.
+            let base = Case { position, pattern: patterns[(i + j) % patterns.len()], ..base };
+            let (score, extra) = (scores[(i + 3 * j) % scores.len()], every_extra()[(i + j) % 4]);
+            cases.extend([base, Case { score, extra, ..base }]);
         }
         for extra in every_extra() {
             cases.extend(scores.iter().map(|&score| Case { score, extra, ..base }));

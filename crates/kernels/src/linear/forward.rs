@@ -16,6 +16,7 @@ use crate::{
     scratch::{Buffer, Scratch},
     simd::{
         elu::{DotVector, Lower, SumRows},
+        matmul::Old,
         rows::ScaleRows,
     },
     tile::TILE,
@@ -162,7 +163,7 @@ impl Chunk<'_> {
             let features = head.queries(member, tokens, features);
             simd.run(DotVector { rows: features, vector: past.z, dots: normaliser });
             let sizes = [own.len(), shape.head_dim, shape.value_dim];
-            product(simd, sizes, features, past.s, out, false);
+            product(simd, sizes, features, past.s, out, Old::Drop);
             if let Some(Seen { keys, cols, outline }) = seen {
                 let tile = scores.sized(TILE * TILE);
                 for region in outline.regions() {

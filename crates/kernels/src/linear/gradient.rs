@@ -16,6 +16,7 @@ use crate::{
     scratch::Buffer,
     simd::{
         elu::{EluBackward, Lower},
+        matmul::Old,
         rows::{DotRows, ScaleRows},
     },
     tile::TILE,
@@ -84,8 +85,15 @@ impl Backward<'_> {
     pub(super) fn queries_backward(&self, asked: &Asked, past: Past, d_q: &mut [f32]) {
         let Linear { shape, simd, .. } = *self.linear;
         let count = asked.d_normaliser.len();
-        product(simd, [count, 1, shape.head_dim], asked.d_normaliser, past.z, d_q, false);
-        product(simd, [count, shape.value_dim, shape.head_dim], asked.d_sums, past.s, d_q, true);
+        product(simd, [count, 1, shape.head_dim], asked.d_normaliser, past.z, d_q, Old::Drop);
+        product(
+            simd,
+            [count, shape.value_dim, shape.head_dim],
+            asked.d_sums,
+            past.s,
+            d_q,
+            Old::Keep,
+        );
     }
 
     /// The pairs inside a chunk: with the tiles `A = lower(φ(q)·φ(k)ᵀ)` and `B = lower(g·vᵀ + d_z)`,
@@ -129,7 +137,7 @@ impl Backward<'_> {
         let Linear { shape, simd, .. } = *self.linear;
         let (dim, value_dim) = (shape.head_dim, shape.value_dim);
         let count = keys.features.len() / dim;
-        product(simd, [count, dim, value_dim], keys.features, future.s, d_keys.v, true);
+        product(simd, [count, dim, value_dim], keys.features, future.s, d_keys.v, Old::Keep);
         let transposed = transposed.sized(value_dim * TILE);
         let sizes = [count, value_dim, dim];
         add_product_transposed(simd, sizes, keys.values, future.s, d_keys.k, transposed);

@@ -3,23 +3,23 @@
 use crate::{
     simd::{
         Simd,
-        matmul::Matmul,
+        matmul::{Matmul, Old},
         rows::{Region, Transpose},
     },
     tile::{Outline, TILE, tiles},
 };
 
-/// `c = a·b`, or `c += a·b`, with `a [rows, inner]`, `b [inner, cols]`.
+/// `c = a·b`, or `c += a·b`, as `old` says, with `a [rows, inner]`, `b [inner, cols]`.
 pub(super) fn product(
     simd: Simd,
     [rows, inner, cols]: [usize; 3],
     a: &[f32],
     b: &[f32],
     c: &mut [f32],
-    add: bool,
+    old: Old,
 ) {
     let (a_row, a_step) = (inner, 1);
-    simd.run(Matmul { rows, cols, inner, a, a_row, a_step, b, b_row: cols, c, c_row: cols, add });
+    simd.run(Matmul { rows, cols, inner, a, a_row, a_step, b, b_row: cols, c, c_row: cols, old });
 }
 
 /// `c += aᵀ·b` with `a [inner, rows]`, `b [inner, cols]`: a sum over tokens.
@@ -31,16 +31,16 @@ pub(super) fn add_outer(
     c: &mut [f32],
 ) {
     let (a_row, a_step) = (1, rows);
-    let add = true;
-    simd.run(Matmul { rows, cols, inner, a, a_row, a_step, b, b_row: cols, c, c_row: cols, add });
+    let old = Old::Keep;
+    simd.run(Matmul { rows, cols, inner, a, a_row, a_step, b, b_row: cols, c, c_row: cols, old });
 }
 
 /// `c += Σ weight · row` over the rows of `b`; a single weight counts for all of them.
 pub(super) fn add_weighted(simd: Simd, weights: &[f32], b: &[f32], c: &mut [f32]) {
     let (cols, inner) = (c.len(), b.len() / c.len());
     let (a, a_step) = (weights, usize::from(weights.len() > 1));
-    let (rows, a_row, add) = (1, 0, true);
-    simd.run(Matmul { rows, cols, inner, a, a_row, a_step, b, b_row: cols, c, c_row: cols, add });
+    let (rows, a_row, old) = (1, 0, Old::Keep);
+    simd.run(Matmul { rows, cols, inner, a, a_row, a_step, b, b_row: cols, c, c_row: cols, old });
 }
 
 /// `c += a·bᵀ` with `a [rows, inner]`, `b [cols, inner]`; `transposed` is scratch for a block of `bᵀ`.
@@ -66,7 +66,7 @@ pub(super) fn add_product_transposed(
             b_row: TILE,
             c: &mut c[block.start..],
             c_row: cols,
-            add: true,
+            old: Old::Keep,
         });
     }
 }
@@ -91,7 +91,7 @@ pub(super) fn tile_of(
         b_row: TILE,
         c: &mut tile[region.of(region.rows.start).start..],
         c_row: TILE,
-        add: false,
+        old: Old::Drop,
     });
 }
 
@@ -116,7 +116,7 @@ pub(super) fn add_tile_product(
         b_row: width,
         c: &mut out[rows.start * width..],
         c_row: width,
-        add: true,
+        old: Old::Keep,
     });
 }
 
@@ -141,7 +141,7 @@ pub(super) fn add_tile_outer(
             b_row: width,
             c: &mut out[cols.start * width..],
             c_row: width,
-            add: true,
+            old: Old::Keep,
         });
     }
 }

@@ -19,8 +19,19 @@ pub(crate) struct Matmul<'a> {
     pub(crate) b_row: usize,
     pub(crate) c: &'a mut [f32],
     pub(crate) c_row: usize,
-    /// Whether to add to `c` or to overwrite it.
-    pub(crate) add: bool,
+    /// What becomes of the old values of `c`.
+    pub(crate) old: Old<'a>,
+}
+
+/// What becomes of the old values of C.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Old<'a> {
+    /// They are overwritten.
+    Drop,
+    /// The product is added to them.
+    Keep,
+    /// The product is added to them after each row has been multiplied by its factor.
+    Scale(&'a [f32]),
 }
 
 impl Matmul<'_> {
@@ -31,6 +42,9 @@ impl Matmul<'_> {
             assert!((inner - 1) * self.b_row + cols <= self.b.len());
         }
         assert!((rows - 1) * self.c_row + cols <= self.c.len());
+        if let Old::Scale(factors) = self.old {
+            assert!(rows <= factors.len());
+        }
     }
 }
 
@@ -43,28 +57,47 @@ impl WithSimd for Matmul<'_> {
             return;
         }
         self.check();
+        // One copy of the inner loops for each case: a choice inside them would cost registers.
+        match self.old {
+            Old::Drop => self.panels::<S, DROP>(s),
+            Old::Keep => self.panels::<S, KEEP>(s),
+            Old::Scale(_) => self.panels::<S, SCALE>(s),
+        }
+    }
+}
+
+const DROP: u8 = 0;
+const KEEP: u8 = 1;
+const SCALE: u8 = 2;
+
+impl Matmul<'_> {
+    #[inline(always)]
+    fn panels<S: Simd, const OLD: u8>(&mut self, s: S) {
         let lanes = S::F32_LANES;
         let mut col = 0;
         while col + 2 * lanes <= self.cols {
-            self.panel::<S, 2>(s, col, None);
+            self.panel::<S, OLD, 2>(s, col, None);
             col += 2 * lanes;
         }
         if col + lanes <= self.cols {
-            self.panel::<S, 1>(s, col, None);
+            self.panel::<S, OLD, 1>(s, col, None);
             col += lanes;
         }
         if col < self.cols {
             let rest = (self.cols - col) as u32;
             let mask = MemMask::new(s.mask_between_m32s(0, rest).mask());
-            self.panel::<S, 1>(s, col, Some(mask));
+            self.panel::<S, OLD, 1>(s, col, Some(mask));
         }
     }
-}
 
-impl Matmul<'_> {
     /// All rows of `V` vectors of columns; blocks of 12 rows where there are 32 registers, else of 6.
     #[inline(always)]
-    fn panel<S: Simd, const V: usize>(&mut self, s: S, col: usize, mask: Option<MemMask<S::m32s>>) {
+    fn panel<S: Simd, const OLD: u8, const V: usize>(
+        &mut self,
+        s: S,
+        col: usize,
+        mask: Option<MemMask<S::m32s>>,
+    ) {
         let mut row = 0;
         let rows = self.rows;
         // SAFETY: `check` has verified the last element of every operand that rows < `rows` and columns
@@ -73,20 +106,20 @@ impl Matmul<'_> {
         unsafe {
             if S::REGISTER_COUNT >= 32 {
                 while row + 12 <= rows {
-                    self.block::<S, 4, 3, V>(s, row, col, mask);
+                    self.block::<S, OLD, 4, 3, V>(s, row, col, mask);
                     row += 12;
                 }
             }
             while row + 6 <= rows {
-                self.block::<S, 2, 3, V>(s, row, col, mask);
+                self.block::<S, OLD, 2, 3, V>(s, row, col, mask);
                 row += 6;
             }
             if row + 3 <= rows {
-                self.block::<S, 1, 3, V>(s, row, col, mask);
+                self.block::<S, OLD, 1, 3, V>(s, row, col, mask);
                 row += 3;
             }
             while row < rows {
-                self.block::<S, 1, 1, V>(s, row, col, mask);
+                self.block::<S, OLD, 1, 1, V>(s, row, col, mask);
                 row += 1;
             }
         }
@@ -97,7 +130,7 @@ impl Matmul<'_> {
     /// # Safety
     /// Rows `row..row + G·R` and columns `col..col + V·lanes` (or those in `mask`) must be inside the product.
     #[inline(always)]
-    unsafe fn block<S: Simd, const G: usize, const R: usize, const V: usize>(
+    unsafe fn block<S: Simd, const OLD: u8, const G: usize, const R: usize, const V: usize>(
         &mut self,
         s: S,
         row: usize,
@@ -128,10 +161,17 @@ impl Matmul<'_> {
             for (g, group) in sums.iter().enumerate() {
                 for (r, vectors) in group.iter().enumerate() {
                     for (v, &sum) in vectors.iter().enumerate() {
-                        let at = (row + g * R + r) * self.c_row + col + v * lanes;
-                        let c = self.c.as_mut_ptr().add(at);
-                        let value =
-                            if self.add { s.add_f32s(load::<S>(s, c, mask), sum) } else { sum };
+                        let row = row + g * R + r;
+                        let c = self.c.as_mut_ptr().add(row * self.c_row + col + v * lanes);
+                        let value = match (OLD, self.old) {
+                            (KEEP, _) => s.add_f32s(load::<S>(s, c, mask), sum),
+                            (SCALE, Old::Scale(factors)) => {
+                                // `check` has seen a factor for every row.
+                                let factor = s.splat_f32s(*factors.get_unchecked(row));
+                                s.mul_add_e_f32s(factor, load::<S>(s, c, mask), sum)
+                            }
+                            _ => sum,
+                        };
                         match mask {
                             None => c.cast::<S::f32s>().write_unaligned(value),
                             Some(mask) => s.mask_store_ptr_f32s(mask, c, value),
@@ -167,9 +207,13 @@ mod tests {
         for set in simd::Simd::available() {
             for rows in (1..=13).chain([24, 29]) {
                 for cols in [1, 3, 15, 16, 17, 31, 32, 33, 47, 64, 65] {
-                    for (inner, transposed, add) in
-                        [(1, false, false), (5, true, true), (0, false, true)]
-                    {
+                    let factors: Vec<f32> = (0..rows).map(|i| value(i + 5)).collect();
+                    for (inner, transposed, old) in [
+                        (1, false, Old::Drop),
+                        (5, true, Old::Keep),
+                        (7, false, Old::Scale(&factors)),
+                        (0, false, Old::Keep),
+                    ] {
                         let (a_row, a_step) =
                             if transposed { (1, rows + 2) } else { (inner + 3, 1) };
                         let (b_row, c_row) = (cols + 1, cols + 2);
@@ -188,7 +232,7 @@ mod tests {
                             b_row,
                             c: &mut c,
                             c_row,
-                            add,
+                            old,
                         });
                         for i in 0..rows {
                             for j in 0..c_row {
@@ -199,10 +243,11 @@ mod tests {
                                     })
                                     .sum();
                                 let before = start[i * c_row + j];
-                                let want = match (j < cols, add) {
+                                let want = match (j < cols, old) {
                                     (false, _) => before,
-                                    (true, true) => before + sum,
-                                    (true, false) => sum,
+                                    (true, Old::Drop) => sum,
+                                    (true, Old::Keep) => before + sum,
+                                    (true, Old::Scale(factors)) => before * factors[i] + sum,
                                 };
                                 let got = c[i * c_row + j];
                                 assert!(

@@ -45,38 +45,42 @@ impl WithSimd for Softmax<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
+        // In three sweeps over the rows rather than one, so that no row waits for the reduction of another (LOG.md).
+        let Self { region, scores, max, sum, fade } = self;
         let log2_e = s.splat_f32s(LOG2_E);
-        let mut sums = [0.0; TILE];
-        for row in self.region.rows.clone() {
-            let (scores, _) = S::as_mut_simd_f32s(&mut self.scores[self.region.of(row)]);
+        let mut tops = [0.0; TILE];
+        for row in region.rows.clone() {
             let mut top = s.splat_f32s(f32::NEG_INFINITY);
-            for &score in scores.iter() {
+            for &score in S::as_simd_f32s(&scores[region.of(row)]).0 {
                 top = s.max_f32s(score, top);
             }
-            let before = self.max[row];
-            let top = before.max(s.reduce_max_f32s(top));
-            self.max[row] = top;
+            tops[row] = s.reduce_max_f32s(top);
+        }
+        for row in region.rows.clone() {
+            let before = max[row];
+            let top = before.max(tops[row]);
+            max[row] = top;
             // A row that has seen nothing keeps the base 0, so that exp(−∞) is 0 and NaN stays NaN.
             let base = if top == f32::NEG_INFINITY { 0.0 } else { top };
-            let offset = s.splat_f32s(-base * LOG2_E);
-            let mut sum = s.splat_f32s(0.0);
-            for score in scores {
-                let weight = math::exp2(s, s.mul_add_e_f32s(*score, log2_e, offset));
-                *score = weight;
-                sum = s.add_f32s(sum, weight);
-            }
-            self.fade[row] = before - base;
-            sums[row] = s.reduce_sum_f32s(sum);
+            fade[row] = before - base;
+            tops[row] = base;
         }
-        let (fades, rest) = S::as_mut_simd_f32s(&mut self.fade[self.region.rows.clone()]);
+        let (fades, rest) = S::as_mut_simd_f32s(&mut fade[region.rows.clone()]);
         for fade in fades {
             *fade = math::exp(s, *fade);
         }
         for fade in rest {
             *fade = fade.exp();
         }
-        for row in self.region.rows {
-            self.sum[row] = self.sum[row] * self.fade[row] + sums[row];
+        for row in region.rows.clone() {
+            let offset = s.splat_f32s(-tops[row] * LOG2_E);
+            let mut total = s.splat_f32s(0.0);
+            for score in S::as_mut_simd_f32s(&mut scores[region.of(row)]).0 {
+                let weight = math::exp2(s, s.mul_add_e_f32s(*score, log2_e, offset));
+                *score = weight;
+                total = s.add_f32s(total, weight);
+            }
+            sum[row] = sum[row] * fade[row] + s.reduce_sum_f32s(total);
         }
     }
 }
