@@ -1,0 +1,47 @@
+//! An encoding of one's own: KERPLE's learned logarithmic penalty, `−r1 · ln(1 + r2 · |distance|)` for each head.
+//! Chi et al. 2022, <https://arxiv.org/abs/2205.09921>. Its parameters learn through the fused kernels.
+
+use std::sync::Arc;
+
+use burn::tensor::{Device, Distribution, Tensor};
+use whatwhere_attention::{
+    Error, Path, attend,
+    call::{Bias, Call},
+};
+use whatwhere_kernels::pattern::Causal;
+
+const LENGTH: usize = 12;
+
+fn kerple(r1: Tensor<1>, r2: Tensor<1>) -> Bias {
+    let [heads] = r1.dims();
+    let far: Vec<f32> =
+        (0..LENGTH * LENGTH).map(|i| (i / LENGTH).abs_diff(i % LENGTH) as f32).collect();
+    let far =
+        Tensor::<1>::from_floats(far.as_slice(), &r1.device()).reshape([1, 1, LENGTH, LENGTH]);
+    let per_head = |r: Tensor<1>| r.reshape([1, heads, 1, 1]);
+    Bias::Dense(per_head(r1).neg() * (per_head(r2) * far).log1p())
+}
+
+fn main() -> Result<(), Error> {
+    let device = Device::flex().autodiff();
+    let normal = || Tensor::<4>::random([2, 4, LENGTH, 8], Distribution::Normal(0.0, 1.0), &device);
+    let (q, k, v) = (normal(), normal(), normal());
+    let r1 = Tensor::<1>::from_floats([1.0, 0.5, 0.25, 0.125], &device).require_grad();
+    let r2 = Tensor::<1>::ones([4], &device).require_grad();
+
+    let mut gradients = Vec::new();
+    for path in [Path::Fused, Path::Composed] {
+        let mut call = Call::new(8, Arc::new(Causal::upper_left()));
+        call.biases.push(kerple(r1.clone(), r2.clone()));
+        let out = attend(&call, path, q.clone(), k.clone(), v.clone())?;
+        let all = out.powi_scalar(2).sum().backward();
+        let d_r1 =
+            r1.grad(&all).expect("r1 learns").into_data().try_to_vec::<f32>().expect("f32 values");
+        println!("{path:?}: d_r1 = {d_r1:?}");
+        gradients.push(d_r1);
+    }
+    for (fused, composed) in gradients[0].iter().zip(&gradients[1]) {
+        assert!((fused - composed).abs() < 1e-3 && *fused != 0.0);
+    }
+    Ok(())
+}

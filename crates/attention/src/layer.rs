@@ -1,0 +1,336 @@
+//! The attention layer: projections, and one call between them.
+
+use std::sync::Arc;
+
+use burn::{
+    module::Module,
+    nn::{Linear, LinearConfig, RmsNorm, RmsNormConfig},
+    tensor::{Device, Tensor},
+};
+use whatwhere_kernels::{Dropout, Shape, pattern as kernels, pattern::Pattern as _};
+
+use crate::{
+    AttentionSettings, Cache, Error, Mixing,
+    call::Call,
+    composed, fused,
+    heads::{Heads, Sizes},
+    linear::{self, LinearCall},
+    pattern::Scene,
+    position::{Encode, PositionLayer},
+    score::{Comparing, ScoreLayer},
+};
+
+/// Attention of queries made from `x` to keys and values made from `x` or from a memory.
+#[derive(Module, Debug)]
+pub struct Attention {
+    /// `[width, heads · head_dim]`.
+    pub query: Linear,
+    /// `[width, kv_heads · head_dim]`.
+    pub key: Linear,
+    /// `[width, kv_heads · head_dim]`.
+    pub value: Linear,
+    /// `[heads · head_dim, width]`.
+    pub output: Linear,
+    /// Norm of queries per head, if any.
+    pub query_norm: Option<RmsNorm>,
+    /// Norm of keys per head, if any.
+    pub key_norm: Option<RmsNorm>,
+    /// The score's parameters.
+    pub score: ScoreLayer,
+    /// The encodings' parameters.
+    pub position: Vec<PositionLayer>,
+    #[module(skip)]
+    settings: AttentionSettings,
+    #[module(skip)]
+    sizes: Heads,
+}
+
+/// What a layer is called with.
+#[derive(Clone)]
+pub struct Input {
+    /// `[batch, queries, width]`.
+    pub x: Tensor<3>,
+    /// Keys and values are made of this, `[batch, keys, width]`; of `x` if absent.
+    pub memory: Option<Tensor<3>>,
+    /// Place of the first query.
+    pub first: usize,
+    /// Number of keys that are not padding, one for each sequence.
+    pub key_lengths: Option<Vec<usize>>,
+    /// Where documents start, one list for all sequences or one for each.
+    pub documents: Option<Vec<Vec<usize>>>,
+    /// A pattern of the caller's, seen through in addition to the layer's own.
+    pub pattern: Option<Arc<dyn kernels::Pattern>>,
+    /// Seed of dropout; without one nothing is dropped.
+    pub seed: Option<u64>,
+    /// Which path to take.
+    pub path: Path,
+}
+
+/// How a layer computes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Path {
+    /// Fused where there are kernels for the backend, composed elsewhere.
+    #[default]
+    Auto,
+    /// The kernels, or an error on a backend they do not serve.
+    Fused,
+    /// Tensor operations of the framework.
+    Composed,
+}
+
+impl Input {
+    /// Self-attention from place 0.
+    pub fn new(x: Tensor<3>) -> Self {
+        Self {
+            x,
+            memory: None,
+            first: 0,
+            key_lengths: None,
+            documents: None,
+            pattern: None,
+            seed: None,
+            path: Path::Auto,
+        }
+    }
+}
+
+impl AttentionSettings {
+    /// Builds the layer with fresh parameters.
+    pub fn build(&self, device: &Device) -> Result<Attention, Error> {
+        self.check()?;
+        let sizes = self.sizes()?;
+        let Heads { width, heads, kv_heads, head_dim } = sizes;
+        let linear =
+            |from: usize, to: usize| LinearConfig::new(from, to).with_bias(self.bias).init(device);
+        let norm = || self.normalise.then(|| RmsNormConfig::new(head_dim).init(device));
+        let position = self.position.iter().map(|position| position.build(&sizes, device));
+        Ok(Attention {
+            query: linear(width, heads * head_dim),
+            key: linear(width, kv_heads * head_dim),
+            value: linear(width, kv_heads * head_dim),
+            output: linear(heads * head_dim, width),
+            query_norm: norm(),
+            key_norm: norm(),
+            score: self.score.build(&sizes, device)?,
+            position: position.collect::<Result<_, _>>()?,
+            settings: self.clone(),
+            sizes,
+        })
+    }
+}
+
+impl Attention {
+    /// The settings the layer was built from.
+    pub fn settings(&self) -> &AttentionSettings {
+        &self.settings
+    }
+
+    /// `[batch, queries, width]`.
+    pub fn forward(&self, input: Input) -> Result<Tensor<3>, Error> {
+        self.check(&input)?;
+        let memory = input.memory.as_ref().unwrap_or(&input.x);
+        let (k, v) = (self.keys(memory.clone()), self.values(memory.clone()));
+        let q = self.queries(input.x.clone());
+        self.finish(&input, input.first, 0, q, k, v)
+    }
+
+    /// [`Self::forward`] for the tokens after those in the cache: `input.first` is taken from it. With a memory, keys and
+    /// values are made of it once and kept.
+    pub fn decode(&self, input: Input, cache: &mut Cache) -> Result<Tensor<3>, Error> {
+        self.check(&input)?;
+        let crosses = input.memory.is_some();
+        let causal = self.settings.pattern.is_causal();
+        if !crosses && !causal {
+            let reason =
+                "sees keys after the query, which a cache does not have yet; use a causal pattern";
+            return Err(Error::setting("pattern", self.settings.pattern.name(), reason));
+        }
+        cache.claim(&self.settings)?;
+        let q = self.queries(input.x.clone());
+        match &input.memory {
+            None if matches!(self.settings.mixing, Mixing::Linear(_)) => {
+                let (k, v) = (self.keys(input.x.clone()), self.values(input.x.clone()));
+                cache.advance(k.dims()[2]);
+                let out = linear::decode(&mut cache.state, q, k, v);
+                Ok(self.output.forward(self.join(out)))
+            }
+            None => {
+                let first = cache.length();
+                let kept =
+                    cache.append(self.keys(input.x.clone()), self.values(input.x.clone()))?;
+                let out = self.finish(&input, first, kept.first, q, kept.keys, kept.values)?;
+                cache.shorten(self.settings.pattern.reach());
+                Ok(out)
+            }
+            Some(memory) => {
+                let kept = match &cache.kept {
+                    Some(kept) => kept.clone(),
+                    None => cache.append(self.keys(memory.clone()), self.values(memory.clone()))?,
+                };
+                self.finish(&input, input.first, 0, q, kept.keys, kept.values)
+            }
+        }
+    }
+
+    fn finish(
+        &self,
+        input: &Input,
+        first_query: usize,
+        first_key: usize,
+        q: Tensor<4>,
+        k: Tensor<4>,
+        v: Tensor<4>,
+    ) -> Result<Tensor<3>, Error> {
+        let call = self.call(input, first_query, first_key, &q, &k)?;
+        let out = match self.settings.mixing {
+            Mixing::Softmax(_) => attend(&call, input.path, q, k, v)?,
+            Mixing::Linear(_) => {
+                let causal = self.settings.pattern.is_causal();
+                let linear = LinearCall { causal, key_lengths: input.key_lengths.clone() };
+                linear::attend(&linear, &call, input.path, q, k, v)?
+            }
+        };
+        Ok(self.output.forward(self.join(out)))
+    }
+
+    /// `[batch, heads, queries, head_dim]`, ready to be compared.
+    fn queries(&self, x: Tensor<3>) -> Tensor<4> {
+        let q = self.split(self.query.forward(x), self.sizes.heads);
+        let q = match &self.query_norm {
+            None => q,
+            Some(norm) => norm.forward(q),
+        };
+        self.score.queries(q)
+    }
+
+    /// `[batch, kv_heads, keys, head_dim]`.
+    fn keys(&self, memory: Tensor<3>) -> Tensor<4> {
+        let k = self.split(self.key.forward(memory), self.sizes.kv_heads);
+        match &self.key_norm {
+            None => k,
+            Some(norm) => norm.forward(k),
+        }
+    }
+
+    /// `[batch, kv_heads, keys, head_dim]`.
+    fn values(&self, memory: Tensor<3>) -> Tensor<4> {
+        self.split(self.value.forward(memory), self.sizes.kv_heads)
+    }
+
+    /// The call between the projections: score, pattern and every encoding's terms.
+    fn call(
+        &self,
+        input: &Input,
+        first_query: usize,
+        first_key: usize,
+        q: &Tensor<4>,
+        k: &Tensor<4>,
+    ) -> Result<Call, Error> {
+        let ([batch, _, queries, _], keys) = (q.dims(), k.dims()[2]);
+        let scene = Scene { heads: self.sizes, documents: input.documents.as_deref() };
+        let mut pattern = self.settings.pattern.build(&scene)?;
+        if let Some(lengths) = &input.key_lengths {
+            pattern = Box::new(kernels::And(pattern, kernels::KeyLengths::new(lengths.clone())?));
+        }
+        if let Some(own) = &input.pattern {
+            pattern = Box::new(kernels::And(pattern, Shared(own.clone())));
+        }
+        let (head_dim, heads, kv_heads) =
+            (self.sizes.head_dim, self.sizes.heads, self.sizes.kv_heads);
+        let value_dim = head_dim;
+        pattern.check(&Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim })?;
+        let mut call = Call::new(head_dim, Arc::from(pattern));
+        call.first_query = first_query;
+        call.first_key = first_key;
+        call.compare = self.score.compare();
+        call.soft_cap = self.settings.soft_cap;
+        call.dropout = match input.seed {
+            Some(seed) if self.settings.dropout > 0.0 => {
+                Some(Dropout { rate: self.settings.dropout, seed })
+            }
+            _ => None,
+        };
+        for position in &self.position {
+            position.shape(&mut call, &Sizes { batch, queries, keys })?;
+        }
+        Ok(call)
+    }
+
+    fn check(&self, input: &Input) -> Result<(), Error> {
+        let [batch, _, width] = input.x.dims();
+        let expected = |what, found: &Tensor<3>, right: bool, expected: String| {
+            let found = found.dims().to_vec();
+            if right { Ok(()) } else { Err(Error::Shape { what, found, expected }) }
+        };
+        if !self.settings.mixing.has_scores() && input.pattern.is_some() {
+            let reason = "its state sums all keys, or all up to the query";
+            let (first, second) = ("linear".into(), "a pattern of the caller's".into());
+            return Err(Error::Combination { first, second, reason });
+        }
+        let right = width == self.sizes.width;
+        expected("x", &input.x, right, format!("[batch, length, {}]", self.sizes.width))?;
+        if let Some(memory) = &input.memory {
+            let [sequences, _, width] = memory.dims();
+            let right = width == self.sizes.width && sequences == batch;
+            let want = format!("[{batch}, length, {}]", self.sizes.width);
+            expected("memory", memory, right, want)?;
+        }
+        Ok(())
+    }
+
+    /// `[batch, length, heads · head_dim]` to `[batch, heads, length, head_dim]`.
+    fn split(&self, x: Tensor<3>, heads: usize) -> Tensor<4> {
+        let [batch, length, _] = x.dims();
+        x.reshape([batch, length, heads, self.sizes.head_dim]).swap_dims(1, 2)
+    }
+
+    /// The inverse of [`Self::split`].
+    fn join(&self, x: Tensor<4>) -> Tensor<3> {
+        let [batch, heads, length, head_dim] = x.dims();
+        x.swap_dims(1, 2).reshape([batch, length, heads * head_dim])
+    }
+}
+
+/// A pattern that the caller keeps, too.
+struct Shared(Arc<dyn kernels::Pattern>);
+
+impl kernels::Pattern for Shared {
+    fn sees(&self, pair: kernels::Pair) -> bool {
+        self.0.sees(pair)
+    }
+
+    fn coverage(&self, tile: &kernels::Tile) -> kernels::Coverage {
+        self.0.coverage(tile)
+    }
+
+    fn hide(&self, first: kernels::Pair, scores: &mut [f32]) {
+        self.0.hide(first, scores);
+    }
+
+    fn check(&self, shape: &Shape) -> Result<(), whatwhere_kernels::Error> {
+        self.0.check(shape)
+    }
+}
+
+/// Computes a call, `[batch, heads, queries, head_dim]` from q, k, v of the same layout, by the given path. The way to
+/// attention without a layer, for scores and encodings of one's own.
+pub fn attend(
+    call: &Call,
+    path: Path,
+    q: Tensor<4>,
+    k: Tensor<4>,
+    v: Tensor<4>,
+) -> Result<Tensor<4>, Error> {
+    let fused = match path {
+        Path::Composed => None,
+        Path::Auto | Path::Fused => fused::attend(call, q.clone(), k.clone(), v.clone())?,
+    };
+    match fused {
+        Some(out) => Ok(out),
+        None if path == Path::Fused => {
+            let reason = format!("needs the CPU backend, found {:?}", q.device());
+            Err(Error::setting("path", "fused", reason))
+        }
+        None => Ok(composed::attend(call, q, k, v)),
+    }
+}

@@ -1,0 +1,80 @@
+//! Attention for [burn](https://burn.dev): any score, pattern, head layout and position encoding, from one definition.
+//!
+//! ```
+//! use burn::tensor::{Device, Tensor};
+//! use whatwhere_attention::{AttentionSettings, Input};
+//!
+//! let settings = AttentionSettings::from_toml(
+//!     "width = 64\nheads = 4\nposition = ['polar', { kind = 'alibi', heads = 0.5 }]\npattern = 'causal'",
+//! )?;
+//! let device = Device::flex().autodiff();
+//! let layer = settings.build(&device)?;
+//! let out = layer.forward(Input::new(Tensor::ones([2, 10, 64], &device)))?; // [batch, length, width]
+//! let gradients = out.sum().backward();
+//! # assert!(layer.query.weight.val().grad(&gradients).is_some());
+//! # Ok::<(), whatwhere_attention::Error>(())
+//! ```
+//!
+//! On burn's CPU backend the fused kernels of [`whatwhere_kernels`] compute both passes; on every other backend, or with
+//! [`Path::Composed`], the same call is a composition of tensor operations. Tests hold the two against each other for
+//! every combination. [`combinations`] says what goes with what; the rest is refused when settings are read.
+//!
+//! # The choices
+//! | setting | choices |
+//! |---|---|
+//! | `score` | `scaled_dot`, `dot`, `general`, `additive`, `cosine`; `soft_cap` on any |
+//! | `pattern` | `full`, `causal`, `window`, `dilated`, `strided`, `fixed`, `random`, `global`, `prefix`, `document`, `and`, `or` |
+//! | `position` | `none`, `sinusoidal`, `learned`, `shaw`, `transformer_xl`, `rotary`, `polar`, `single_angle`, `alibi`, `t5`; one or a list |
+//! | `mixing` | `softmax`, `linear` |
+//! | `heads`, `kv_heads` | equal: multi-head; 1 key head: multi-query; between: grouped |
+//!
+//! # What and where
+//! - **`none`**: the score knows content only. Under a causal pattern a token still sees how many keys there are, which
+//!   tells order a little. Without one, the layer is blind to order.
+//! - **`sinusoidal`**: place is added to content before the layer, as waves of many lengths. Scores then mix what and
+//!   where in all four products. It has no parameters, and unseen places look new.
+//! - **`learned`**: as sinusoidal, with a learned vector for each place. It fits the trained length best. Beyond its table
+//!   there is nothing, and longer inputs are refused.
+//! - **`shaw`**: the key is content plus a vector for its clipped distance, and so is the value. Where enters as `q·a`, what
+//!   the query asks of a distance. Beyond the clip, all distances look alike.
+//! - **`transformer_xl`**: four terms keep what and where apart: content, what is asked of the distance, and a global bias
+//!   for each. Distances are sinusoids, projected. It was made for segments that remember the one before.
+//! - **`rotary`**: place turns pairs of channels, so that a product depends on the distance. What and where share the phase:
+//!   content decides at which distance a pair agrees best. It needs [`Scaling`] beyond the trained length.
+//! - **`polar`**: what is a magnitude, where a phase; neither can imitate the other. The score is a sum of magnitudes, each
+//!   weighed by a cosine of the distance. Keys learn a phase δ; it holds far beyond the trained length.
+//! - **`single_angle`**: polar with one angle for all channels, as blog reviews have it. Where is then a single clock, and
+//!   places one period apart look the same. For comparison only.
+//! - **`alibi`**: where is a penalty that grows with the distance, another slope for each head. What is left alone. Far keys
+//!   fade out, so longer inputs do no harm and give little.
+//! - **`t5`**: where is a learned number for each head and bucket of distances. What is left alone. Far distances share a
+//!   bucket, which carries over to longer inputs.
+
+mod axis;
+mod cache;
+pub mod call;
+mod combinations;
+mod composed;
+mod error;
+mod fused;
+mod heads;
+mod layer;
+mod linear;
+pub mod mixing;
+pub mod pattern;
+pub mod position;
+mod scaling;
+pub mod score;
+mod settings;
+
+pub use cache::Cache;
+pub use combinations::combinations;
+pub use error::Error;
+pub use heads::{Heads, Sizes};
+pub use layer::{Attention, Input, Path, attend};
+pub use mixing::Mixing;
+pub use pattern::Pattern;
+pub use position::Position;
+pub use scaling::Scaling;
+pub use score::Score;
+pub use settings::AttentionSettings;

@@ -1,0 +1,186 @@
+//! Linear mixing: weights are `φ(q)·φ(k)` with φ = elu + 1, divided by their sum.
+//!
+//! On burn's CPU backend the kernels compute it in chunks, with their own backward; elsewhere it is composed of tensor
+//! operations with stored weights. Decoding keeps sums over the keys, a state of constant size.
+
+use burn::tensor::{DType, Tensor, activation::relu};
+use burn_autodiff::{
+    Autodiff,
+    checkpoint::{base::Checkpointer, strategy::NoCheckpointing},
+    grads::Gradients,
+    ops::{Backward, Ops, OpsKind},
+};
+use burn_flex::{Flex, FlexTensor};
+use whatwhere_kernels::{Inputs, Linear, LinearGradients, Shape};
+
+use crate::{Error, Path, call::Call, composed, fused::values};
+
+/// Keeps the denominator from 0, as in the published code.
+const EPSILON: f32 = 1e-6;
+
+/// What a call needs besides q, k and v.
+#[derive(Clone, Debug)]
+pub(crate) struct LinearCall {
+    pub(crate) causal: bool,
+    /// Keys that are not padding, for each sequence.
+    pub(crate) key_lengths: Option<Vec<usize>>,
+}
+
+/// `out [batch, heads, queries, head_dim]`. `call` has the pattern for the composed path.
+pub(crate) fn attend(
+    linear: &LinearCall,
+    call: &Call,
+    path: Path,
+    q: Tensor<4>,
+    k: Tensor<4>,
+    v: Tensor<4>,
+) -> Result<Tensor<4>, Error> {
+    // The kernels' causal form is for equal lengths; a cache brings a state instead.
+    let fits = !linear.causal || q.dims()[2] == k.dims()[2];
+    if path != Path::Composed
+        && fits
+        && let Some(out) = on_kernels(linear, q.clone(), k.clone(), v.clone())?
+    {
+        return Ok(out);
+    }
+    if path == Path::Fused {
+        let reason = format!("needs the CPU backend, found {:?}", q.device());
+        return Err(Error::setting("path", "fused", reason));
+    }
+    let heads = q.dims()[1];
+    let (k, v) = (composed::repeat_heads(k, heads), composed::repeat_heads(v, heads));
+    let visible = composed::visible(call, &q, &k).float();
+    let weights = feature(q).matmul(feature(k).transpose()) * visible;
+    let sum = weights.clone().sum_dim(3) + EPSILON;
+    Ok(weights.matmul(v) / sum)
+}
+
+/// `elu(x) + 1`: x + 1 above 0, eˣ below.
+fn feature(x: Tensor<4>) -> Tensor<4> {
+    let negative = x.clone() - relu(x.clone());
+    relu(x) + negative.exp()
+}
+
+/// Sums over the keys seen so far.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    /// `Σ φ(k) vᵀ`, `[batch, heads, head_dim, head_dim]`.
+    pub(crate) sums: Tensor<4>,
+    /// `Σ φ(k)`, `[batch, heads, head_dim, 1]`.
+    pub(crate) total: Tensor<4>,
+}
+
+/// The next tokens against the state of those before, which takes them up.
+pub(crate) fn decode(
+    state: &mut Option<State>,
+    q: Tensor<4>,
+    k: Tensor<4>,
+    v: Tensor<4>,
+) -> Tensor<4> {
+    let ([batch, heads, _, dim], width) = (q.dims(), v.dims()[3]);
+    let (k, v) = (composed::repeat_heads(k, heads), composed::repeat_heads(v, heads));
+    let (q, k) = (feature(q), feature(k));
+    let State { sums, total } = state.take().unwrap_or_else(|| State {
+        sums: Tensor::zeros([batch, heads, dim, width], &q.device()),
+        total: Tensor::zeros([batch, heads, dim, 1], &q.device()),
+    });
+    let weights = q.clone().matmul(k.clone().transpose()).tril(0);
+    let numerator = q.clone().matmul(sums.clone()) + weights.clone().matmul(v.clone());
+    let denominator = q.matmul(total.clone()) + weights.sum_dim(3) + EPSILON;
+    let keys = k.transpose(); // [batch, heads, head_dim, keys]
+    *state = Some(State { sums: sums + keys.clone().matmul(v), total: total + keys.sum_dim(3) });
+    numerator / denominator
+}
+
+fn on_kernels(
+    linear: &LinearCall,
+    q: Tensor<4>,
+    k: Tensor<4>,
+    v: Tensor<4>,
+) -> Result<Option<Tensor<4>>, Error> {
+    let ([batch, heads, queries, head_dim], [_, kv_heads, keys, _]) = (q.dims(), k.dims());
+    let shape = Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim: v.dims()[3] };
+    if !q.is_autodiff() {
+        let flex = |tensor: Tensor<4>| tensor.try_into_primitive::<Flex>().ok();
+        let (Some(q), Some(k), Some(v)) = (flex(q), flex(k), flex(v)) else { return Ok(None) };
+        let tensors = [q, k, v].map(|tensor| tensor.to_contiguous());
+        return Ok(Some(Tensor::from_primitive::<Flex>(linear.forward(shape, &tensors)?.0)));
+    }
+    type Tracked = Autodiff<Flex>;
+    let tracked = |tensor: Tensor<4>| tensor.try_into_primitive::<Tracked>().ok();
+    let (Some(q), Some(k), Some(v)) = (tracked(q), tracked(k), tracked(v)) else { return Ok(None) };
+    let prepared =
+        Mix.prepare::<NoCheckpointing>([q.node(), k.node(), v.node()]).compute_bound().stateful();
+    let tensors = [q, k, v].map(|tensor| tensor.primitive().to_contiguous());
+    let (out, normaliser) = linear.forward(shape, &tensors)?;
+    let out = match prepared {
+        OpsKind::UnTracked(prepared) => prepared.finish(out),
+        OpsKind::Tracked(prepared) => {
+            let linear = linear.clone();
+            prepared.finish(Kept { linear, shape, tensors, out: out.clone(), normaliser }, out)
+        }
+    };
+    Ok(Some(Tensor::from_primitive::<Tracked>(out)))
+}
+
+impl LinearCall {
+    fn kernel(&self, shape: Shape) -> Linear<'_> {
+        Linear { key_lengths: self.key_lengths.as_deref(), ..Linear::new(shape, self.causal) }
+    }
+
+    /// The output and each row's denominator.
+    fn forward(
+        &self,
+        shape: Shape,
+        [q, k, v]: &[FlexTensor; 3],
+    ) -> Result<(FlexTensor, Vec<f32>), Error> {
+        let Shape { batch, heads, queries, value_dim, .. } = shape;
+        let mut out = FlexTensor::empty([batch, heads, queries, value_dim].into(), DType::F32);
+        let mut normaliser = vec![0.0; shape.rows()];
+        let inputs = Inputs { q: values(q), k: values(k), v: values(v) };
+        self.kernel(shape).forward_into(&inputs, out.storage_mut::<f32>(), &mut normaliser)?;
+        Ok((out, normaliser))
+    }
+}
+
+/// The operation.
+#[derive(Debug)]
+struct Mix;
+
+/// What the backward pass needs.
+#[derive(Clone, Debug)]
+struct Kept {
+    linear: LinearCall,
+    shape: Shape,
+    tensors: [FlexTensor; 3],
+    out: FlexTensor,
+    normaliser: Vec<f32>,
+}
+
+impl Backward<Flex, 3> for Mix {
+    type State = Kept;
+
+    fn backward(self, ops: Ops<Kept, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let Kept { linear, shape, tensors, out, normaliser } = ops.state;
+        let d_out = grads.consume::<Flex>(&ops.node).to_contiguous();
+        let [q, k, v] = &tensors;
+        let inputs = Inputs { q: values(q), k: values(k), v: values(v) };
+        let mut made = LinearGradients {
+            q: vec![0.0; shape.q_len()],
+            k: vec![0.0; shape.k_len()],
+            v: vec![0.0; shape.v_len()],
+        };
+        linear
+            .kernel(shape)
+            .backward_into(&inputs, values(&out), &normaliser, values(&d_out), &mut made)
+            .expect("the forward pass has checked the same call");
+        let made = [made.q, made.k, made.v];
+        for ((parent, tensor), made) in ops.parents.into_iter().zip(&tensors).zip(made) {
+            if let Some(parent) = parent {
+                let mut gradient = FlexTensor::empty(tensor.layout().shape().clone(), DType::F32);
+                gradient.storage_mut::<f32>().copy_from_slice(&made);
+                grads.register::<Flex>(parent.id, gradient);
+            }
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Positions: what a token knows of its place.
+//!
+//! An encoding acts at one or more sites: it is added to embeddings ([`Encode::embed`]), or it adds terms to a call
+//! ([`Encode::shape`]): features of q and k, biases on scores, vectors that join the values. A layer calls every site of
+//! every encoding it was given and never asks which one it is.
+
+mod alibi;
+mod learned;
+mod none;
+mod polar;
+mod rotary;
+mod shaw;
+mod single_angle;
+mod sinusoidal;
+mod t5;
+mod transformer_xl;
+
+use std::ops::Range;
+
+use burn::{
+    module::Module,
+    tensor::{Device, Tensor},
+};
+
+use crate::{
+    Error,
+    axis::axis,
+    call::Call,
+    heads::{Heads, Sizes},
+};
+
+pub use alibi::{Alibi, AlibiLayer};
+pub use learned::{Learned, LearnedLayer};
+pub use none::{NoPosition, NoPositionLayer};
+pub use polar::{DeltaInit, Polar, PolarLayer, PolarMagnitude};
+pub use rotary::{Rotary, RotaryLayer, RotaryLayout};
+pub use shaw::{Shaw, ShawLayer};
+pub use single_angle::{SingleAngle, SingleAngleLayer};
+pub use sinusoidal::{Sinusoidal, SinusoidalLayer, SinusoidalLayout};
+pub use t5::{T5, T5Layer};
+pub use transformer_xl::{TransformerXl, TransformerXlLayer};
+
+/// Settings of an encoding.
+pub trait Encoding {
+    /// Refuses what cannot be built for these heads.
+    fn check(&self, heads: &Heads) -> Result<(), Error>;
+
+    /// The encoding with its parameters.
+    fn build(&self, heads: &Heads, device: &Device) -> PositionLayer;
+
+    /// Why a score cannot be combined with the encoding, if it cannot.
+    fn refuses_score(&self, _score: &crate::Score) -> Option<&'static str> {
+        None
+    }
+
+    /// The channels and heads the encoding turns.
+    fn claims(&self, _heads: &Heads) -> Claim {
+        Claim::default()
+    }
+
+    /// Whether scores under this encoding depend on distances only.
+    fn is_relative(&self) -> bool;
+
+    /// Whether the encoding adds to scores or values.
+    fn adds_to_scores(&self) -> bool {
+        false
+    }
+
+    /// Whether the encoding turns channels of queries and keys.
+    fn turns_channels(&self) -> bool {
+        false
+    }
+}
+
+/// Channels of heads that an encoding turns; empty for one that turns none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claim {
+    /// Channels of a head.
+    pub channels: Range<usize>,
+    /// Query heads.
+    pub heads: Range<usize>,
+}
+
+impl Claim {
+    /// Whether two claims share a channel of a head.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let meet = |a: &Range<usize>, b: &Range<usize>| a.start.max(b.start) < a.end.min(b.end);
+        meet(&self.channels, &other.channels) && meet(&self.heads, &other.heads)
+    }
+}
+
+/// An encoding at work.
+pub trait Encode {
+    /// Adds places to embeddings, `[batch, length, width]`, the first of which stands at `first`.
+    fn embed(&self, x: Tensor<3>, _first: usize) -> Result<Tensor<3>, Error> {
+        Ok(x)
+    }
+
+    /// Adds the encoding's terms to a call.
+    fn shape(&self, _call: &mut Call, _sizes: &Sizes) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// Declares the list once: settings, layers, and their dispatch.
+macro_rules! positions {
+    ($($choice:ident, $layer:ident => $name:literal;)*) => {
+        axis! {
+            /// What a token knows of its place.
+            Position: Encoding { $($choice => $name,)* }
+        }
+
+        /// An encoding with its parameters.
+        #[derive(Module, Debug)]
+        pub enum PositionLayer {
+            $(
+                #[doc = concat!("`", $name, "`.")]
+                $choice($layer),
+            )*
+        }
+
+        impl PositionLayer {
+            fn role(&self) -> &dyn Encode {
+                match self { $(Self::$choice(layer) => layer,)* }
+            }
+        }
+    };
+}
+
+positions! {
+    NoPosition, NoPositionLayer => "none";
+    Sinusoidal, SinusoidalLayer => "sinusoidal";
+    Learned, LearnedLayer => "learned";
+    Shaw, ShawLayer => "shaw";
+    TransformerXl, TransformerXlLayer => "transformer_xl";
+    Rotary, RotaryLayer => "rotary";
+    Polar, PolarLayer => "polar";
+    SingleAngle, SingleAngleLayer => "single_angle";
+    Alibi, AlibiLayer => "alibi";
+    T5, T5Layer => "t5";
+}
+
+impl Encode for PositionLayer {
+    fn embed(&self, x: Tensor<3>, first: usize) -> Result<Tensor<3>, Error> {
+        self.role().embed(x, first)
+    }
+
+    fn shape(&self, call: &mut Call, sizes: &Sizes) -> Result<(), Error> {
+        self.role().shape(call, sizes)
+    }
+}
+
+impl Position {
+    /// Refuses what cannot be built for these heads.
+    pub fn check(&self, heads: &Heads) -> Result<(), Error> {
+        self.role().check(heads)
+    }
+
+    /// The encoding with its parameters.
+    pub fn build(&self, heads: &Heads, device: &Device) -> Result<PositionLayer, Error> {
+        self.check(heads)?;
+        Ok(self.role().build(heads, device))
+    }
+}

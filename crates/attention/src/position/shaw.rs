@@ -1,0 +1,96 @@
+//! Shaw: learned vectors by clipped distance join keys and values, `q·(k + a_K)` and `Σ w (v + a_V)`.
+//! Shaw et al. 2018, <https://arxiv.org/abs/1803.02155>. `2 (2k + 1) · head_dim` parameters per table; far distances look alike.
+
+use burn::{
+    module::{Module, Param},
+    nn::Initializer,
+    tensor::{Device, Tensor},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Encode, Encoding, PositionLayer};
+use crate::{
+    Error,
+    call::{Bias, Call, Relative},
+    heads::{Heads, Sizes},
+};
+
+/// Learned vectors by clipped distance.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Shaw {
+    /// Distances told apart on each side, the paper's k; default 16.
+    pub reach: usize,
+    /// Whether keys have vectors; default true.
+    pub keys: bool,
+    /// Whether values have vectors; default true.
+    pub values: bool,
+    /// Whether every head has its own tables; default true.
+    pub per_head: bool,
+}
+
+impl Default for Shaw {
+    fn default() -> Self {
+        Self { reach: 16, keys: true, values: true, per_head: true }
+    }
+}
+
+/// Tables at work.
+#[derive(Module, Debug)]
+pub struct ShawLayer {
+    /// `[heads or 1, 2·reach + 1, head_dim]`.
+    pub keys: Option<Param<Tensor<3>>>,
+    /// As wide as a value.
+    pub values: Option<Param<Tensor<3>>>,
+    #[module(skip)]
+    reach: usize,
+}
+
+impl Encoding for Shaw {
+    fn check(&self, _heads: &Heads) -> Result<(), Error> {
+        if self.keys || self.values {
+            Ok(())
+        } else {
+            let reason =
+                "and position.values = false leave nothing to learn; use position = \"none\"";
+            Err(Error::setting("position.keys", false, reason))
+        }
+    }
+
+    fn build(&self, heads: &Heads, device: &Device) -> PositionLayer {
+        let shape =
+            [if self.per_head { heads.heads } else { 1 }, 2 * self.reach + 1, heads.head_dim];
+        let bound = (6.0 / (shape[1] + shape[2]) as f64).sqrt();
+        let table = || Initializer::Uniform { min: -bound, max: bound }.init(shape, device);
+        PositionLayer::Shaw(ShawLayer {
+            keys: self.keys.then(table),
+            values: self.values.then(table),
+            reach: self.reach,
+        })
+    }
+
+    fn is_relative(&self) -> bool {
+        true
+    }
+
+    fn adds_to_scores(&self) -> bool {
+        true
+    }
+}
+
+impl Encode for ShawLayer {
+    fn shape(&self, call: &mut Call, _sizes: &Sizes) -> Result<(), Error> {
+        let relative = |table: &Param<Tensor<3>>| Relative {
+            table: table.val(),
+            left: self.reach,
+            right: self.reach,
+        };
+        if let Some(keys) = &self.keys {
+            call.biases.push(Bias::Relative { vectors: relative(keys), query_bias: None });
+        }
+        if let Some(values) = &self.values {
+            call.relative_values = Some(relative(values));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,83 @@
+//! Single angle: polar coordinates with one angle for all channels, `θ = 2π·place / period`, and |x| softened as in polar.
+//! The simplified form of PoPE found in blog reviews. It differs from the paper (`polar`): there every channel has its own
+//! frequency, there is no period, and keys learn a phase. Here places one period apart look the same. For comparison only.
+
+use std::f64::consts::TAU;
+
+use burn::{module::Module, tensor::Device};
+use serde::{Deserialize, Serialize};
+use whatwhere_kernels::Magnitude;
+
+use super::{Claim, Encode, Encoding, PositionLayer};
+use crate::{
+    Error, Score,
+    call::{Call, Feature, FeatureKind},
+    heads::{Heads, Sizes},
+};
+
+/// One angle for all channels.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SingleAngle {
+    /// Places in a full turn, the reviews' maximum length P; default 1024.
+    pub period: usize,
+}
+
+impl Default for SingleAngle {
+    fn default() -> Self {
+        Self { period: 1024 }
+    }
+}
+
+/// One angle at work.
+#[derive(Module, Debug)]
+pub struct SingleAngleLayer {
+    #[module(skip)]
+    settings: SingleAngle,
+    #[module(skip)]
+    heads: Heads,
+}
+
+impl Encoding for SingleAngle {
+    fn check(&self, _heads: &Heads) -> Result<(), Error> {
+        if self.period == 0 {
+            return Err(Error::setting("position.period", 0, "a period has at least one place"));
+        }
+        Ok(())
+    }
+
+    fn build(&self, heads: &Heads, _device: &Device) -> PositionLayer {
+        PositionLayer::SingleAngle(SingleAngleLayer { settings: *self, heads: *heads })
+    }
+
+    fn claims(&self, heads: &Heads) -> Claim {
+        Claim { channels: 0..heads.head_dim, heads: 0..heads.heads }
+    }
+
+    fn turns_channels(&self) -> bool {
+        true
+    }
+
+    fn refuses_score(&self, score: &Score) -> Option<&'static str> {
+        matches!(score, Score::Additive(_))
+            .then_some("tanh(q + k) does not depend on the distance after a rotation")
+    }
+
+    fn is_relative(&self) -> bool {
+        true
+    }
+}
+
+impl Encode for SingleAngleLayer {
+    fn shape(&self, call: &mut Call, _sizes: &Sizes) -> Result<(), Error> {
+        let Heads { heads, head_dim, .. } = self.heads;
+        call.features.push(Feature {
+            kind: FeatureKind::Polar { magnitude: Magnitude::Softplus, delta: None },
+            frequencies: vec![TAU / self.settings.period as f64; head_dim],
+            amplitude: 1.0,
+            channels: 0..head_dim,
+            heads: 0..heads,
+        });
+        Ok(())
+    }
+}

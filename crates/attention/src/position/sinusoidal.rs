@@ -1,0 +1,112 @@
+//! Sinusoidal: waves of geometric length added to embeddings, `sin(place/base^{2i/width})` and the cosine beside it.
+//! Vaswani et al. 2017, <https://arxiv.org/abs/1706.03762>. No parameters, any length, but poor beyond the trained one.
+
+use burn::{
+    module::Module,
+    tensor::{Device, Tensor, TensorData},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Encode, Encoding, PositionLayer};
+use crate::{Error, heads::Heads};
+
+/// Sines and cosines added to embeddings.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sinusoidal {
+    /// Ratio of the longest to the shortest wave; default 10000.
+    pub base: f64,
+    /// Order of the channels; default `interleaved`.
+    pub layout: SinusoidalLayout,
+}
+
+/// Where sines and cosines stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SinusoidalLayout {
+    /// Sine and cosine of one wave side by side, as in the paper.
+    #[default]
+    Interleaved,
+    /// All sines, then all cosines (Transformer-XL, Marian).
+    Concatenated,
+}
+
+impl Default for Sinusoidal {
+    fn default() -> Self {
+        Self { base: 10_000.0, layout: SinusoidalLayout::default() }
+    }
+}
+
+impl Sinusoidal {
+    /// The value of one channel at one place, which may be negative.
+    pub fn value(&self, place: f64, channel: usize, width: usize) -> f64 {
+        let (wave, is_sine) = match self.layout {
+            SinusoidalLayout::Interleaved => (channel / 2, channel.is_multiple_of(2)),
+            SinusoidalLayout::Concatenated => (channel % (width / 2), channel < width / 2),
+        };
+        let angle = place * self.base.powf(-2.0 * wave as f64 / width as f64);
+        if is_sine { angle.sin() } else { angle.cos() }
+    }
+
+    /// Rows for consecutive places, `[count, width]`.
+    pub fn table(&self, first: isize, count: usize, width: usize, device: &Device) -> Tensor<2> {
+        let values: Vec<f32> = (0..count * width)
+            .map(|i| self.value((first + (i / width) as isize) as f64, i % width, width) as f32)
+            .collect();
+        Tensor::from_data(TensorData::new(values, [count, width]), device)
+    }
+}
+
+/// Sines and cosines at work.
+#[derive(Module, Debug)]
+pub struct SinusoidalLayer {
+    #[module(skip)]
+    settings: Sinusoidal,
+}
+
+impl Encoding for Sinusoidal {
+    fn check(&self, heads: &Heads) -> Result<(), Error> {
+        if !heads.width.is_multiple_of(2) {
+            let reason = "sinusoidal needs an even width, a sine and a cosine for each wave";
+            return Err(Error::setting("width", heads.width, reason));
+        }
+        if self.base > 1.0 {
+            Ok(())
+        } else {
+            Err(Error::setting("position.base", self.base, "the base is above 1"))
+        }
+    }
+
+    fn build(&self, _heads: &Heads, _device: &Device) -> PositionLayer {
+        PositionLayer::Sinusoidal(SinusoidalLayer { settings: *self })
+    }
+
+    fn is_relative(&self) -> bool {
+        false
+    }
+}
+
+impl Encode for SinusoidalLayer {
+    fn embed(&self, x: Tensor<3>, first: usize) -> Result<Tensor<3>, Error> {
+        let [_, length, width] = x.dims();
+        let table = self.settings.table(first as isize, length, width, &x.device());
+        Ok(x + table.unsqueeze::<3>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_those_of_the_paper() {
+        let paper = Sinusoidal::default();
+        let want = [0.141120008, -0.989992497, 0.245085415, -0.969501490];
+        for (channel, want) in want.into_iter().enumerate() {
+            assert!((paper.value(3.0, channel, 512) - want).abs() < 1e-8);
+        }
+        let other = Sinusoidal { layout: SinusoidalLayout::Concatenated, ..paper };
+        assert_eq!(other.value(3.0, 1, 512), paper.value(3.0, 2, 512));
+        assert_eq!(other.value(3.0, 257, 512), paper.value(3.0, 3, 512));
+    }
+}

@@ -1,0 +1,243 @@
+//! Settings of an attention layer, from one definition: Rust, TOML and the compatibility table all read it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Error, Mixing, Pattern, Position, Score,
+    axis::{name_or_table, one_or_list},
+    heads::Heads,
+    mixing::Softmax,
+    pattern::Causal,
+    position::Rotary,
+    score::ScaledDot,
+};
+
+/// Everything that makes an attention layer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AttentionSettings {
+    /// Width of the model; default 256.
+    pub width: usize,
+    /// Query heads; default 8.
+    pub heads: usize,
+    /// Key and value heads, a divisor of `heads`: 1 is multi-query, between is grouped; default `heads`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kv_heads: Option<usize>,
+    /// Width of one head; default `width / heads`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head_dim: Option<usize>,
+    /// Whether projections have a bias; default false.
+    pub bias: bool,
+    /// Whether queries and keys are normalised per head (RMS) before they are compared; default false.
+    pub normalise: bool,
+    /// How alike a query and a key are; default `scaled_dot`.
+    #[serde(deserialize_with = "name_or_table")]
+    pub score: Score,
+    /// Bound on the compared score; default none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub soft_cap: Option<f32>,
+    /// Which keys a query may see; default `causal`.
+    #[serde(deserialize_with = "name_or_table")]
+    pub pattern: Pattern,
+    /// What a token knows of its place, one encoding or several; default `rotary`.
+    #[serde(deserialize_with = "one_or_list")]
+    pub position: Vec<Position>,
+    /// How weights are made of scores; default `softmax`.
+    #[serde(deserialize_with = "name_or_table")]
+    pub mixing: Mixing,
+    /// Share of weights dropped in training; default 0.
+    pub dropout: f32,
+}
+
+impl Default for AttentionSettings {
+    fn default() -> Self {
+        Self {
+            width: 256,
+            heads: 8,
+            kv_heads: None,
+            head_dim: None,
+            bias: false,
+            normalise: false,
+            score: ScaledDot::default().into(),
+            soft_cap: None,
+            pattern: Causal::default().into(),
+            position: vec![Rotary::default().into()],
+            mixing: Softmax::default().into(),
+            dropout: 0.0,
+        }
+    }
+}
+
+impl AttentionSettings {
+    /// Reads and checks TOML.
+    pub fn from_toml(text: &str) -> Result<Self, Error> {
+        let settings: Self = toml::from_str(text).map_err(|e| Error::Read(e.to_string()))?;
+        settings.check()?;
+        Ok(settings)
+    }
+
+    /// The resolved sizes.
+    pub fn sizes(&self) -> Result<Heads, Error> {
+        let Self { width, heads, .. } = *self;
+        if width == 0 {
+            return Err(Error::setting("width", 0, "expected at least 1"));
+        }
+        if heads == 0 {
+            return Err(Error::setting("heads", 0, "expected at least 1"));
+        }
+        let head_dim = match self.head_dim {
+            Some(0) => return Err(Error::setting("head_dim", 0, "expected at least 1")),
+            Some(head_dim) => head_dim,
+            None if width % heads == 0 => width / heads,
+            None => {
+                let fitting: Vec<String> =
+                    (1..=width.min(64)).filter(|h| width % h == 0).map(|h| h.to_string()).collect();
+                let reason = format!(
+                    "does not divide width = {width}; use one of {}, or set head_dim",
+                    fitting.join(", ")
+                );
+                return Err(Error::setting("heads", heads, reason));
+            }
+        };
+        let kv_heads = self.kv_heads.unwrap_or(heads);
+        if kv_heads == 0 || heads % kv_heads != 0 {
+            let reason = format!("does not divide heads = {heads}");
+            return Err(Error::setting("kv_heads", kv_heads, reason));
+        }
+        Ok(Heads { width, heads, kv_heads, head_dim })
+    }
+
+    /// Refuses settings out of range, and choices that have no meaning together.
+    pub fn check(&self) -> Result<(), Error> {
+        let sizes = self.sizes()?;
+        self.score.check()?;
+        self.pattern.check()?;
+        for position in &self.position {
+            position.check(&sizes)?;
+        }
+        if let Some(cap) = self.soft_cap
+            && !(cap > 0.0 && cap.is_finite())
+        {
+            return Err(Error::setting("soft_cap", cap, "a cap is above 0"));
+        }
+        if !(0.0..1.0).contains(&self.dropout) {
+            return Err(Error::setting(
+                "dropout",
+                self.dropout,
+                "a rate is at least 0 and below 1",
+            ));
+        }
+        self.check_positions(&sizes)?;
+        self.check_mixing()
+    }
+
+    fn check_positions(&self, sizes: &Heads) -> Result<(), Error> {
+        for (i, position) in self.position.iter().enumerate() {
+            if let Some(reason) = position.role().refuses_score(&self.score) {
+                return Err(combination(position.name(), self.score.name(), reason));
+            }
+            for other in &self.position[..i] {
+                if position.name() == other.name() {
+                    let reason = "an encoding can be listed once";
+                    return Err(combination(position.name(), other.name(), reason));
+                }
+                if position.role().claims(sizes).overlaps(&other.role().claims(sizes)) {
+                    let reason =
+                        "both turn the same channels of the same heads; give each its share";
+                    return Err(combination(other.name(), position.name(), reason));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_mixing(&self) -> Result<(), Error> {
+        let mixing = self.mixing.name();
+        if self.mixing.has_scores() {
+            return Ok(());
+        }
+        if !matches!(self.score, Score::ScaledDot(_)) {
+            let reason = "without scores there is none to choose; leave it at scaled_dot";
+            return Err(combination(mixing, self.score.name(), reason));
+        }
+        if !matches!(self.pattern, Pattern::Full(_) | Pattern::Causal(_)) {
+            let reason = "its state sums all keys, or all up to the query; use full or causal";
+            return Err(combination(mixing, self.pattern.name(), reason));
+        }
+        for position in &self.position {
+            let role = position.role();
+            if role.adds_to_scores() || role.turns_channels() {
+                let reason = "without scores there is nothing to add to or to turn; use an encoding of embeddings";
+                return Err(combination(mixing, position.name(), reason));
+            }
+        }
+        if self.soft_cap.is_some() {
+            return Err(combination(mixing, "soft_cap", "without scores there is nothing to cap"));
+        }
+        if self.dropout > 0.0 {
+            return Err(combination(mixing, "dropout", "without weights there is nothing to drop"));
+        }
+        Ok(())
+    }
+}
+
+fn combination(first: &str, second: &str, reason: &'static str) -> Error {
+    Error::Combination { first: first.into(), second: second.into(), reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> String {
+        AttentionSettings::from_toml(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn names_tables_and_lists_are_read() {
+        let settings = AttentionSettings::from_toml(
+            "position = ['polar', { kind = 'alibi', heads = 0.5 }]\npattern = { kind = 'window', left = 7 }",
+        )
+        .unwrap();
+        assert_eq!(settings.position.len(), 2);
+        assert_eq!(settings.pattern.reach(), Some(7));
+    }
+
+    #[test]
+    fn written_settings_read_back_the_same() {
+        for position in Position::all() {
+            for pattern in Pattern::all() {
+                let settings = AttentionSettings {
+                    position: vec![position.clone()],
+                    pattern,
+                    ..Default::default()
+                };
+                let text = toml::to_string(&settings).unwrap();
+                assert_eq!(toml::from_str::<AttentionSettings>(&text).unwrap(), settings, "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn refusals_name_what_was_found_and_what_would_be_right() {
+        let cases = [
+            ("heads = 6", "heads = 6: does not divide width = 256; use one of 1, 2, 4, 8"),
+            ("kv_heads = 3", "kv_heads = 3: does not divide heads = 8"),
+            ("position = 'rotry'", "unknown variant `rotry`, expected one of `none`, `sinusoidal`"),
+            ("position = { kind = 'rotary', bas = 3 }", "unknown field `bas`, expected"),
+            ("wdith = 3", "unknown field `wdith`"),
+            ("head_dim = 7", "head_dim = 7: rotary turns pairs"),
+            ("pattern = { kind = 'window', left = 0 }", "pattern.left = 0"),
+            ("score = 'additive'", "rotary with additive"),
+            ("position = ['rotary', 'polar']", "rotary with polar: both turn the same channels"),
+            ("mixing = 'linear'\nposition = 't5'", "linear with t5"),
+            ("mixing = 'linear'\nposition = 'none'\npattern = 'window'", "linear with window"),
+            ("dropout = 1.0", "dropout = 1"),
+            ("soft_cap = -1.0", "soft_cap = -1"),
+        ];
+        for (text, expected) in cases {
+            let message = refusal(text);
+            assert!(message.contains(expected), "{text}: {message}");
+        }
+    }
+}

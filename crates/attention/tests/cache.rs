@@ -1,0 +1,223 @@
+//! Token by token, in chunks, and in one pass: the same outputs, for every causal combination.
+
+#![expect(clippy::unwrap_used, reason = "a test may stop at once")]
+
+use burn::tensor::{Device, Distribution, Tensor};
+use whatwhere_attention::{
+    Attention, AttentionSettings, Cache, Error, Input, Mixing, Pattern, Position, Scaling, Score,
+    mixing, pattern, position,
+};
+
+/// f32 rounding; the tiles of a row differ between the passes.
+const TOLERANCE: f32 = 1e-4;
+
+const LENGTH: usize = 40;
+
+fn causal_patterns() -> Vec<Pattern> {
+    use pattern::*;
+    let causal = || Pattern::from(Causal::default());
+    vec![
+        causal(),
+        Window { left: 6, right: 0 }.into(),
+        Dilated { left: 3, right: 0, step: 3 }.into(),
+        Strided { stride: 5 }.into(),
+        Fixed { stride: 6, summary: 2 }.into(),
+        And {
+            of: vec![
+                causal(),
+                Or { of: vec![Window { left: 4, right: 0 }.into(), Global { places: 2 }.into()] }
+                    .into(),
+            ],
+        }
+        .into(),
+        And { of: vec![causal(), Random { block: 4, count: 3, length: 64, seed: 1 }.into()] }
+            .into(),
+        And { of: vec![causal(), Prefix { length: 5 }.into()] }.into(),
+    ]
+}
+
+fn positions() -> Vec<Vec<Position>> {
+    use position::*;
+    let mut all: Vec<Vec<Position>> = Position::all().into_iter().map(|p| vec![p]).collect();
+    all.push(vec![
+        Rotary { scaling: Scaling::DynamicNtk { factor: 2.0, length: 16 }, ..Default::default() }
+            .into(),
+    ]);
+    all.push(vec![
+        Rotary {
+            scaling: Scaling::Yarn { factor: 4.0, length: 16, fast: 32.0, slow: 1.0 },
+            ..Default::default()
+        }
+        .into(),
+    ]);
+    all.push(vec![
+        Polar { delta: DeltaInit::Uniform, ..Default::default() }.into(),
+        Alibi::default().into(),
+    ]);
+    all
+}
+
+fn values(x: Tensor<3>) -> Vec<f32> {
+    x.into_data().try_to_vec::<f32>().unwrap()
+}
+
+/// Outputs of the layer fed with `steps` tokens at a time.
+fn decode(layer: &Attention, x: &Tensor<3>, steps: usize, cache: &mut Cache) -> Vec<Tensor<3>> {
+    let length = x.dims()[1];
+    (0..length)
+        .step_by(steps)
+        .map(|start| {
+            let part = x.clone().narrow(1, start, steps.min(length - start));
+            layer.decode(Input::new(part), cache).unwrap()
+        })
+        .collect()
+}
+
+fn assert_close(name: &str, a: &[f32], b: &[f32]) {
+    assert_eq!(a.len(), b.len(), "{name}");
+    for (i, (a, b)) in a.iter().zip(b).enumerate() {
+        assert!((a - b).abs() < TOLERANCE, "{name} at {i}: {a}, expected {b}");
+    }
+}
+
+#[test]
+fn decoding_in_any_steps_equals_one_pass() {
+    let device = Device::flex();
+    for pattern in causal_patterns() {
+        for position in positions() {
+            for (score, kv_heads) in [(Score::all().remove(0), 4), (Score::all().pop().unwrap(), 1)]
+            {
+                let settings = AttentionSettings {
+                    width: 24,
+                    heads: 4,
+                    kv_heads: Some(kv_heads),
+                    score,
+                    pattern: pattern.clone(),
+                    position: position.clone(),
+                    ..Default::default()
+                };
+                let name = format!("{:?} {:?}", settings.pattern, settings.position);
+                let layer = settings.build(&device).unwrap();
+                let x =
+                    Tensor::<3>::random([2, LENGTH, 24], Distribution::Normal(0.0, 1.0), &device);
+                let grows = position
+                    .iter()
+                    .any(|p| matches!(p, Position::Rotary(r) if r.scaling.follows_length()));
+                let whole = values(layer.forward(Input::new(x.clone())).unwrap());
+                for steps in [1, 3, 17] {
+                    let mut cache = Cache::new();
+                    let parts = decode(&layer, &x, steps, &mut cache);
+                    assert_eq!(cache.length(), LENGTH);
+                    if let Some(reach) = settings.pattern.reach() {
+                        assert!(cache.keys() <= reach, "{name}: {} keys kept", cache.keys());
+                    }
+                    if grows {
+                        // Each step must equal a pass over what has been seen by then: the angles follow the length.
+                        for (i, part) in parts.into_iter().enumerate() {
+                            let (start, end) = (i * steps, ((i + 1) * steps).min(LENGTH));
+                            let seen =
+                                layer.forward(Input::new(x.clone().narrow(1, 0, end))).unwrap();
+                            assert_close(
+                                &name,
+                                &values(part),
+                                &values(seen.narrow(1, start, end - start)),
+                            );
+                        }
+                    } else {
+                        assert_close(&name, &values(Tensor::cat(parts, 1)), &whole);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn linear_mixing_decodes_like_one_pass() {
+    let device = Device::flex();
+    let settings = AttentionSettings {
+        width: 24,
+        heads: 4,
+        position: vec![],
+        mixing: Mixing::Linear(mixing::Linear::default()),
+        ..Default::default()
+    };
+    let layer = settings.build(&device).unwrap();
+    let x = Tensor::<3>::random([2, LENGTH, 24], Distribution::Normal(0.0, 1.0), &device);
+    let whole = values(layer.forward(Input::new(x.clone())).unwrap());
+    for steps in [1, 7] {
+        assert_close(
+            "linear",
+            &values(Tensor::cat(decode(&layer, &x, steps, &mut Cache::new()), 1)),
+            &whole,
+        );
+    }
+}
+
+#[test]
+fn a_memory_is_projected_once_and_kept() {
+    let device = Device::flex();
+    let settings = AttentionSettings {
+        width: 24,
+        heads: 4,
+        position: vec![],
+        pattern: Pattern::Full(Default::default()),
+        ..Default::default()
+    };
+    let layer = settings.build(&device).unwrap();
+    let normal = || Tensor::<3>::random([2, 9, 24], Distribution::Normal(0.0, 1.0), &device);
+    let (x, memory) = (normal(), normal());
+    let input = |x: Tensor<3>, memory: Tensor<3>| Input { memory: Some(memory), ..Input::new(x) };
+    let whole = values(layer.forward(input(x.clone(), memory.clone())).unwrap());
+    let mut cache = Cache::new();
+    let first = layer.decode(input(x.clone().narrow(1, 0, 4), memory.clone()), &mut cache).unwrap();
+    // A memory given later is not looked at: the first one is kept.
+    let rest = layer.decode(input(x.narrow(1, 4, 5), memory.zeros_like()), &mut cache).unwrap();
+    assert_close("memory", &values(Tensor::cat(vec![first, rest], 1)), &whole);
+    assert_eq!(cache.keys(), 9);
+}
+
+#[test]
+fn reordering_moves_sequences() {
+    let device = Device::flex();
+    let layer =
+        AttentionSettings { width: 24, heads: 4, ..Default::default() }.build(&device).unwrap();
+    let x = Tensor::<3>::random([2, 8, 24], Distribution::Normal(0.0, 1.0), &device);
+    let mut cache = Cache::new();
+    decode(&layer, &x, 8, &mut cache);
+    let next =
+        Tensor::<3>::random([1, 1, 24], Distribution::Normal(0.0, 1.0), &device).repeat_dim(0, 2);
+    let mut straight = cache.clone();
+    let before = values(layer.decode(Input::new(next.clone()), &mut straight).unwrap());
+    cache.reorder(&[1, 0]).unwrap();
+    let after = values(layer.decode(Input::new(next), &mut cache).unwrap());
+    assert_eq!((&after[..24], &after[24..]), (&before[24..], &before[..24]));
+    assert!(cache.reorder(&[2]).is_err());
+}
+
+#[test]
+fn a_cache_of_another_layer_and_patterns_that_look_ahead_are_refused() {
+    let device = Device::flex();
+    let layer = |position: Position, pattern: Pattern| {
+        AttentionSettings {
+            width: 24,
+            heads: 4,
+            position: vec![position],
+            pattern,
+            ..Default::default()
+        }
+        .build(&device)
+        .unwrap()
+    };
+    let causal = || Pattern::Causal(Default::default());
+    let x = || Input::new(Tensor::<3>::ones([1, 2, 24], &device));
+    let mut cache = Cache::new();
+    layer(Position::Rotary(Default::default()), causal()).decode(x(), &mut cache).unwrap();
+    let error =
+        layer(Position::Alibi(Default::default()), causal()).decode(x(), &mut cache).unwrap_err();
+    assert!(error.to_string().contains("another position; clear it first"), "{error}");
+    let error = layer(Position::Alibi(Default::default()), Pattern::Full(Default::default()))
+        .decode(x(), &mut Cache::new())
+        .unwrap_err();
+    assert!(matches!(error, Error::Setting { setting: "pattern", .. }), "{error}");
+}

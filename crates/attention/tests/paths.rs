@@ -1,0 +1,230 @@
+//! The fused path and the composed path agree, forward and backward, for every combination of choices.
+
+#![expect(clippy::unwrap_used, reason = "a test may stop at once")]
+
+use burn::{
+    module::{Module, ModuleVisitor, Param},
+    tensor::{Device, Distribution, Gradients, Tensor},
+};
+use whatwhere_attention::{
+    Attention, AttentionSettings, Error, Input, Mixing, Path, Pattern, Position, Scaling, Score,
+    pattern, position,
+};
+
+/// f32 rounding of sums over some dozen terms of size 1, twice over.
+const TOLERANCE: f32 = 2e-4;
+
+const LENGTH: usize = 19;
+
+fn small(pattern: Pattern) -> Pattern {
+    match pattern {
+        Pattern::Window(_) => pattern::Window { left: 4, right: 1 }.into(),
+        Pattern::Dilated(_) => pattern::Dilated { left: 3, right: 0, step: 2 }.into(),
+        Pattern::Strided(_) => pattern::Strided { stride: 5 }.into(),
+        Pattern::Fixed(_) => pattern::Fixed { stride: 5, summary: 2 }.into(),
+        Pattern::Random(_) => pattern::Random { block: 4, count: 2, length: 24, seed: 3 }.into(),
+        Pattern::Prefix(_) => pattern::Prefix { length: 6 }.into(),
+        other => other,
+    }
+}
+
+/// Names and values of every parameter's gradient.
+struct Collect<'a> {
+    gradients: &'a Gradients,
+    path: Vec<String>,
+    found: Vec<(String, Option<Vec<f32>>)>,
+}
+
+impl ModuleVisitor for Collect<'_> {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.push(name.into());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let tensor = param.val();
+        if tensor.is_require_grad() {
+            let gradient =
+                tensor.grad(self.gradients).map(|g| g.into_data().try_to_vec::<f32>().unwrap());
+            self.found.push((self.path.join("."), gradient));
+        }
+    }
+}
+
+struct Outcome {
+    out: Vec<f32>,
+    gradients: Vec<(String, Option<Vec<f32>>)>,
+    d_x: Vec<f32>,
+}
+
+fn run(layer: &Attention, x: &Tensor<3>, path: Path) -> Outcome {
+    let x = x.clone().detach().require_grad();
+    let input = Input {
+        documents: Some(vec![vec![0, 7, 12]]),
+        key_lengths: Some(vec![LENGTH, LENGTH - 4]),
+        seed: Some(5),
+        path,
+        ..Input::new(x.clone())
+    };
+    let out = layer.forward(input).unwrap();
+    let [batch, length, width] = out.dims();
+    let weights: Vec<f32> =
+        (0..batch * length * width).map(|i| ((i * 37) % 101) as f32 / 50.0 - 1.0).collect();
+    let weights =
+        Tensor::<1>::from_floats(weights.as_slice(), &out.device()).reshape([batch, length, width]);
+    let gradients = (out.clone() * weights).sum().backward();
+    let mut collect = Collect { gradients: &gradients, path: Vec::new(), found: Vec::new() };
+    layer.visit(&mut collect);
+    Outcome {
+        out: out.into_data().try_to_vec::<f32>().unwrap(),
+        d_x: x.grad(&gradients).expect("x takes part").into_data().try_to_vec::<f32>().unwrap(),
+        gradients: collect.found,
+    }
+}
+
+fn assert_close(what: &str, a: &[f32], b: &[f32]) {
+    assert_eq!(a.len(), b.len(), "{what}");
+    let size = b.iter().fold(1.0f32, |m, x| m.max(x.abs()));
+    for (i, (a, b)) in a.iter().zip(b).enumerate() {
+        assert!((a - b).abs() <= TOLERANCE * size, "{what} at {i}: fused {a}, composed {b}");
+    }
+}
+
+fn check(settings: &AttentionSettings) {
+    let name = format!(
+        "{} {} {:?}",
+        settings.score.name(),
+        settings.pattern.name(),
+        settings.position.iter().map(Position::name).collect::<Vec<_>>()
+    );
+    let device = Device::flex().autodiff();
+    let layer = settings.build(&device).unwrap();
+    let x =
+        Tensor::<3>::random([2, LENGTH, settings.width], Distribution::Normal(0.0, 1.0), &device);
+    let (fused, composed) = (run(&layer, &x, Path::Fused), run(&layer, &x, Path::Composed));
+    assert_close(&format!("{name}: out"), &fused.out, &composed.out);
+    assert_close(&format!("{name}: d_x"), &fused.d_x, &composed.d_x);
+    for ((parameter, a), (_, b)) in fused.gradients.iter().zip(&composed.gradients) {
+        let what = format!("{name}: {parameter}");
+        // Encodings of embeddings act before the layer.
+        if parameter.contains("position")
+            && settings.position.iter().any(|p| matches!(p, Position::Learned(_)))
+        {
+            continue;
+        }
+        let (a, b) = (a.as_ref().expect(&what), b.as_ref().expect(&what));
+        assert_close(&what, a, b);
+        assert!(a.iter().any(|x| *x != 0.0), "{what}: no gradient");
+    }
+}
+
+fn base() -> AttentionSettings {
+    AttentionSettings { width: 24, heads: 4, kv_heads: Some(2), bias: true, ..Default::default() }
+}
+
+#[test]
+fn both_paths_agree_for_every_score_pattern_and_position() {
+    let mut refused = 0;
+    for score in Score::all() {
+        for pattern in Pattern::all().into_iter().map(small) {
+            for position in Position::all() {
+                let settings = AttentionSettings {
+                    score: score.clone(),
+                    pattern: pattern.clone(),
+                    position: vec![position],
+                    ..base()
+                };
+                match settings.check() {
+                    Ok(()) => check(&settings),
+                    Err(Error::Combination { .. }) => refused += 1,
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        }
+    }
+    // Additive under rotary, polar and single_angle.
+    assert_eq!(refused, 3 * Pattern::all().len());
+}
+
+#[test]
+fn both_paths_agree_for_linear_mixing() {
+    for pattern in [Pattern::Full(Default::default()), Pattern::Causal(Default::default())] {
+        for kv_heads in [4, 2, 1] {
+            check(&AttentionSettings {
+                pattern: pattern.clone(),
+                position: vec![],
+                kv_heads: Some(kv_heads),
+                mixing: Mixing::Linear(Default::default()),
+                ..base()
+            });
+        }
+    }
+}
+
+#[test]
+fn both_paths_agree_for_every_setting_of_the_encodings() {
+    use position::*;
+    let positions: Vec<Vec<Position>> = vec![
+        vec![
+            Polar { delta: DeltaInit::Uniform, ..Default::default() }.into(),
+            Alibi { learned: true, heads: 0.5 }.into(),
+        ],
+        vec![Sinusoidal::default().into(), Shaw { per_head: false, ..Default::default() }.into()],
+        vec![
+            Rotary {
+                channels: 0.67,
+                heads: 0.5,
+                layout: RotaryLayout::Interleaved,
+                ..Default::default()
+            }
+            .into(),
+            T5 { bidirectional: true, ..Default::default() }.into(),
+        ],
+        vec![
+            Polar {
+                magnitude: PolarMagnitude::Relu,
+                delta: DeltaInit::Off,
+                channels: 0.5,
+                heads: 0.5,
+                ..Default::default()
+            }
+            .into(),
+        ],
+        vec![Polar { magnitude: PolarMagnitude::Identity, ..Default::default() }.into()],
+        vec![TransformerXl { clamp: 5 }.into(), Alibi::default().into()],
+        vec![Shaw { values: false, reach: 3, ..Default::default() }.into()],
+        vec![
+            Rotary {
+                scaling: Scaling::Yarn { factor: 4.0, length: 8, fast: 32.0, slow: 1.0 },
+                ..Default::default()
+            }
+            .into(),
+        ],
+        vec![
+            Rotary {
+                scaling: Scaling::DynamicNtk { factor: 2.0, length: 8 },
+                ..Default::default()
+            }
+            .into(),
+        ],
+    ];
+    for position in positions {
+        for (heads, kv_heads) in [(4, 4), (4, 2), (4, 1), (1, 1)] {
+            for (soft_cap, dropout, normalise) in [(None, 0.0, false), (Some(1.5), 0.3, true)] {
+                check(&AttentionSettings {
+                    position: position.clone(),
+                    heads,
+                    kv_heads: Some(kv_heads),
+                    soft_cap,
+                    dropout,
+                    normalise,
+                    pattern: Pattern::Full(Default::default()),
+                    ..base()
+                });
+            }
+        }
+    }
+}
