@@ -9,13 +9,15 @@ use crate::{
     Attended, Attention, Error, Inputs,
     attention::touched,
     error::expect_len,
+    head::Head,
     parallel,
-    plan::{Head, Plan},
+    plan::Plan,
     scratch::{Buffer, Scratch},
     simd::{
         bands::FoldBand,
         matmul::{Matmul, Old},
-        rows::{Multiply, Region, ScaleRows, Softmax},
+        rows::{Multiply, Region, ScaleRows},
+        softmax::Softmax,
     },
     tile::{TILE, query_chunks, tiles},
 };

@@ -8,10 +8,11 @@ use std::ops::Range;
 use crate::{
     Attended, Attention, Error, Inputs,
     error::{expect_len, expect_range},
+    head::Head,
     parallel,
-    plan::{Head, Plan},
+    plan::Plan,
     scratch::Scratch,
-    simd::rows::{Multiply, Weights},
+    simd::{rows::Multiply, softmax::Weights},
     tile::{TILE, tiles},
 };
 

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use crate::{
     Attention, Bias, BiasGradient, DELTA_RANGE, Gradients, Kind, Score,
-    plan::{Head, Plan, distances},
+    head::Head,
+    plan::{Plan, distances},
 };
 
 /// What one task has summed, for each query head of its group in turn.

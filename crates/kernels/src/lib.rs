@@ -19,8 +19,8 @@
 //! mixing, `φ(q)·φ(k)` instead of a softmax, with a state of constant size.
 //!
 //! # Where to start reading
-//! [`mod@reference`] is the definition in f64 with stored scores. `forward.rs` and `backward.rs` are the same
-//! formula in tiles, side by side; both get their scores from `plan.rs`. `tile.rs` cuts the work, `prepare.rs` forms
+//! [`mod@reference`] is the definition in f64 with stored scores. `forward.rs` and `backward/` are the same
+//! formula in tiles, side by side; both get their scores from `scores.rs`. `tile.rs` cuts the work, `prepare.rs` forms
 //! features, `simd/` holds the vector code and all `unsafe`.
 //!
 //! # Conventions
@@ -58,6 +58,7 @@ mod dropout;
 mod error;
 mod feature;
 mod forward;
+mod head;
 mod inspect;
 mod learned;
 mod linear;
@@ -67,6 +68,7 @@ mod plan;
 mod prepare;
 pub mod reference;
 mod score;
+mod scores;
 mod scratch;
 mod shape;
 mod simd;

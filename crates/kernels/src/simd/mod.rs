@@ -9,6 +9,7 @@ pub(crate) mod elu;
 pub(crate) mod math;
 pub(crate) mod matmul;
 pub(crate) mod rows;
+pub(crate) mod softmax;
 
 use pulp::{Arch, WithSimd};
 
