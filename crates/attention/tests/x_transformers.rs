@@ -1,52 +1,33 @@
 //! Logits of tiny models written by x-transformers, computed again with this crate's layer.
-//!
-//! The fixtures are looked for at `$WHATWHERE_SHARED/fixtures/x_transformers` or `../shared/fixtures/x_transformers` beside
-//! the repository; where there are none, the test says so and does nothing.
 #![expect(clippy::unwrap_used, reason = "a test may stop at once")]
 
-use std::{env, fs, path::PathBuf};
+mod common;
 
 use burn::{
     module::Param,
-    tensor::{Device, Int, Tensor, TensorData, activation::gelu},
+    tensor::{Device, Tensor, activation::gelu},
 };
-use safetensors::SafeTensors;
 use whatwhere_attention::{
     Attention, AttentionSettings, Input, Path, Position,
     position::{Alibi, Polar, PositionLayer, Rotary, RotaryLayout, T5},
 };
+
+use common::{File, difference, fixtures};
 
 /// Logits of size 10 after two layers in f32.
 const TOLERANCE: f32 = 2e-4;
 /// The fixtures' README: a wrong encoding changes logits by more than this.
 const WRONG: f32 = 0.1;
 
-fn folder() -> Option<PathBuf> {
-    let beside = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let shared = env::var_os("WHATWHERE_SHARED").map_or(beside, PathBuf::from);
-    let folder = shared.join("fixtures/x_transformers");
-    folder.is_dir().then_some(folder)
-}
+struct Model(File);
 
-struct Model<'a> {
-    file: SafeTensors<'a>,
-    device: Device,
-}
-
-impl Model<'_> {
+impl Model {
     fn get<const D: usize>(&self, name: &str) -> Tensor<D> {
-        let view = self.file.tensor(name).unwrap();
-        let values: Vec<f32> = view
-            .data()
-            .chunks_exact(4)
-            .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
-            .collect();
-        Tensor::from_data(TensorData::new(values, view.shape().to_vec()), &self.device)
+        self.0.floats(name)
     }
 
-    /// A linear layer's weight, stored `[out, in]`.
     fn weight(&self, name: &str) -> Tensor<2> {
-        self.get::<2>(&format!("w.{name}.weight")).transpose()
+        self.0.weight(&format!("w.{name}"))
     }
 
     fn norm(&self, name: &str, x: Tensor<3>) -> Tensor<3> {
@@ -63,7 +44,7 @@ impl Model<'_> {
             position: vec![position.clone()],
             ..Default::default()
         };
-        let mut layer = settings.build(&self.device).unwrap();
+        let mut layer = settings.build(&Device::flex()).unwrap();
         for (linear, name) in [
             (&mut layer.query, "to_q"),
             (&mut layer.key, "to_k"),
@@ -89,13 +70,7 @@ impl Model<'_> {
     }
 
     fn logits(&self, position: &Position, path: Path) -> Tensor<3> {
-        let ids = self.file.tensor("golden.input_ids").unwrap();
-        let values: Vec<i64> = ids
-            .data()
-            .chunks_exact(4)
-            .map(|b| i64::from(i32::from_le_bytes(b.try_into().unwrap())))
-            .collect();
-        let ids = Tensor::<1, Int>::from_data(TensorData::new(values, [40]), &self.device);
+        let ids = self.0.ids("golden.input_ids");
         let mut x = self.get::<2>("w.token_emb.emb.weight").select(0, ids).reshape([2, 20, 64]);
         for block in [0, 2] {
             let normed = self.norm(&format!("attn_layers.layers.{block}.0.0"), x.clone());
@@ -117,10 +92,7 @@ impl Model<'_> {
 
 #[test]
 fn logits_of_x_transformers_are_met() {
-    let Some(folder) = folder() else {
-        eprintln!("skipped: no fixtures/x_transformers in ../shared or $WHATWHERE_SHARED");
-        return;
-    };
+    let Some(folder) = fixtures("x_transformers") else { return };
     let rotary = |layout| Position::from(Rotary { layout, ..Default::default() });
     let cases: [(&str, Position, bool); 6] = [
         ("polar", Polar::default().into(), true),
@@ -132,13 +104,10 @@ fn logits_of_x_transformers_are_met() {
         ("polar", rotary(RotaryLayout::Interleaved), false),
     ];
     for (name, position, right) in cases {
-        let bytes = fs::read(folder.join(format!("{name}.safetensors"))).unwrap();
-        let file = SafeTensors::deserialize(&bytes).unwrap();
-        let model = Model { file, device: Device::flex() };
+        let model = Model(File::read(&folder.join(format!("{name}.safetensors"))));
         let golden = model.get::<3>("golden.logits");
         for path in [Path::Fused, Path::Composed] {
-            let made = model.logits(&position, path);
-            let difference = (made - golden.clone()).abs().max().into_scalar::<f32>();
+            let difference = difference(model.logits(&position, path), golden.clone());
             eprintln!("{name} as {} by {path:?}: {difference:e}", position.name());
             assert_eq!(difference < TOLERANCE, right, "{name}: {difference:e}");
             assert!(right || difference > WRONG, "{name}: {difference:e}");
