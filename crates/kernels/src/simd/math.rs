@@ -5,6 +5,19 @@ use pulp::Simd;
 /// `2^x`, relative error below 3e-7; 0 below −126, NaN stays NaN. `x` must not exceed 127.
 #[inline(always)]
 pub(crate) fn exp2<S: Simd>(s: S, x: S::f32s) -> S::f32s {
+    exp2_above(s, x, -126.0)
+}
+
+/// `2^x` as a weight beside weights of about 1: 0 below 2⁻¹⁰⁰, which no sum in f32 would notice. Smaller weights would
+/// make gradients below the normal numbers, with which processors multiply many times slower.
+#[inline(always)]
+pub(crate) fn weight<S: Simd>(s: S, x: S::f32s) -> S::f32s {
+    exp2_above(s, x, -100.0)
+}
+
+/// `2^x`, or 0 where `x < least`.
+#[inline(always)]
+fn exp2_above<S: Simd>(s: S, x: S::f32s, least: f32) -> S::f32s {
     // Adding 1.5·2²³ rounds to an integer and leaves it in the low bits.
     let shift = s.splat_f32s(12_582_912.0);
     let rounded = s.add_f32s(x, shift);
@@ -16,7 +29,7 @@ pub(crate) fn exp2<S: Simd>(s: S, x: S::f32s) -> S::f32s {
     );
     let exponent = s.wrapping_dyn_shl_u32s(s.transmute_u32s_f32s(rounded), s.splat_u32s(23));
     let scaled = s.transmute_f32s_u32s(s.add_u32s(s.transmute_u32s_f32s(power), exponent));
-    s.select_f32s(s.less_than_f32s(x, s.splat_f32s(-126.0)), s.splat_f32s(0.0), scaled)
+    s.select_f32s(s.less_than_f32s(x, s.splat_f32s(least)), s.splat_f32s(0.0), scaled)
 }
 
 /// `e^x` for `x ≤ 88`, relative error below 3e-7 · max(1, |x|/8).

@@ -55,7 +55,7 @@ impl WithSimd for Softmax<'_> {
             let offset = s.splat_f32s(-tops[row] * LOG2_E);
             let mut total = s.splat_f32s(0.0);
             for score in S::as_mut_simd_f32s(&mut scores[region.of(row)]).0 {
-                let weight = math::exp2(s, s.mul_add_e_f32s(*score, log2_e, offset));
+                let weight = math::weight(s, s.mul_add_e_f32s(*score, log2_e, offset));
                 *score = weight;
                 total = s.add_f32s(total, weight);
             }
@@ -91,7 +91,7 @@ impl WithSimd for Weights<'_> {
 fn weight_of<S: Simd>(s: S, log_sum: f32) -> impl Fn(S::f32s) -> S::f32s {
     let base = if log_sum == f32::NEG_INFINITY { f32::INFINITY } else { log_sum };
     let offset = s.splat_f32s(-base * LOG2_E);
-    move |score| math::exp2(s, s.mul_add_e_f32s(score, s.splat_f32s(LOG2_E), offset))
+    move |score| math::weight(s, s.mul_add_e_f32s(score, s.splat_f32s(LOG2_E), offset))
 }
 
 /// Softmax backward: with the weight `w = exp(score − log_sum)` and its factor `m`, scores become `w·m` and
