@@ -133,7 +133,8 @@ impl AttentionSettings {
 
     fn check_positions(&self, sizes: &Heads) -> Result<(), Error> {
         for (i, position) in self.position.iter().enumerate() {
-            if let Some(reason) = position.role().refuses_score(&self.score) {
+            if position.role().turns_channels() && matches!(self.score, Score::Additive(_)) {
+                let reason = "tanh(q + k) does not depend on the distance after a rotation";
                 return Err(combination(position.name(), self.score.name(), reason));
             }
             for other in &self.position[..i] {

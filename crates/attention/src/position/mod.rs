@@ -48,11 +48,6 @@ pub trait Encoding {
     /// The encoding with its parameters.
     fn build(&self, heads: &Heads, device: &Device) -> PositionLayer;
 
-    /// Why a score cannot be combined with the encoding, if it cannot.
-    fn refuses_score(&self, _score: &crate::Score) -> Option<&'static str> {
-        None
-    }
-
     /// The channels and heads the encoding turns.
     fn claims(&self, _heads: &Heads) -> Claim {
         Claim::default()

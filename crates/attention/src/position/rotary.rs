@@ -7,7 +7,7 @@ use whatwhere_kernels::Layout;
 
 use super::{Claim, Encode, Encoding, PositionLayer};
 use crate::{
-    Error, Scaling, Score,
+    Error, Scaling,
     call::{Call, Feature, FeatureKind},
     heads::{Heads, Sizes, check_share, share_of},
 };
@@ -90,11 +90,6 @@ impl Encoding for Rotary {
 
     fn turns_channels(&self) -> bool {
         true
-    }
-
-    fn refuses_score(&self, score: &Score) -> Option<&'static str> {
-        matches!(score, Score::Additive(_))
-            .then_some("tanh(q + k) does not depend on the distance after a rotation")
     }
 
     fn is_relative(&self) -> bool {

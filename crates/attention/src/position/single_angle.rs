@@ -10,7 +10,7 @@ use whatwhere_kernels::Magnitude;
 
 use super::{Claim, Encode, Encoding, PositionLayer};
 use crate::{
-    Error, Score,
+    Error,
     call::{Call, Feature, FeatureKind},
     heads::{Heads, Sizes},
 };
@@ -56,11 +56,6 @@ impl Encoding for SingleAngle {
 
     fn turns_channels(&self) -> bool {
         true
-    }
-
-    fn refuses_score(&self, score: &Score) -> Option<&'static str> {
-        matches!(score, Score::Additive(_))
-            .then_some("tanh(q + k) does not depend on the distance after a rotation")
     }
 
     fn is_relative(&self) -> bool {
