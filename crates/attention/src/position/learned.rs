@@ -49,6 +49,10 @@ impl Encoding for Learned {
     fn is_relative(&self) -> bool {
         false
     }
+
+    fn embeds(&self) -> bool {
+        true
+    }
 }
 
 impl Encode for LearnedLayer {

@@ -56,6 +56,11 @@ pub trait Encoding {
     /// Whether scores under this encoding depend on distances only.
     fn is_relative(&self) -> bool;
 
+    /// Whether the encoding is added to embeddings, once, before the first layer.
+    fn embeds(&self) -> bool {
+        false
+    }
+
     /// Whether the encoding adds to scores or values.
     fn adds_to_scores(&self) -> bool {
         false
@@ -149,6 +154,16 @@ impl Position {
     /// Refuses what cannot be built for these heads.
     pub fn check(&self, heads: &Heads) -> Result<(), Error> {
         self.role().check(heads)
+    }
+
+    /// Whether scores under this encoding depend on distances only.
+    pub fn is_relative(&self) -> bool {
+        self.role().is_relative()
+    }
+
+    /// Whether the encoding is added to embeddings, once, before the first layer: a model keeps it apart from its layers.
+    pub fn embeds(&self) -> bool {
+        self.role().embeds()
     }
 
     /// The encoding with its parameters.

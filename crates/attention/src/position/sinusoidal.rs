@@ -84,6 +84,10 @@ impl Encoding for Sinusoidal {
     fn is_relative(&self) -> bool {
         false
     }
+
+    fn embeds(&self) -> bool {
+        true
+    }
 }
 
 impl Encode for SinusoidalLayer {

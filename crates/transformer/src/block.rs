@@ -1,0 +1,176 @@
+//! A block: attention to the own sequence, perhaps to the encoder's, and the feed-forward, each around the stream.
+
+use burn::{module::Module, tensor::{Device, Tensor}};
+use whatwhere_attention::{Attention, AttentionSettings, Cache, Input, Path};
+
+use crate::{
+    Error, FeedForward, ModelSettings, Norm, NormPlace,
+    dropout::{Seeds, drop},
+};
+
+/// One layer of a stack.
+#[derive(Module, Debug)]
+pub struct Block {
+    /// Around the attention to the own sequence.
+    pub attention_norm: Norm,
+    /// To the own sequence.
+    pub attention: Attention,
+    /// To the encoder's sequence, where there is one.
+    pub cross: Option<Cross>,
+    /// Around the feed-forward.
+    pub feed_forward_norm: Norm,
+    /// Each token by itself.
+    pub feed_forward: FeedForward,
+    #[module(skip)]
+    place: NormPlace,
+    #[module(skip)]
+    dropout: f32,
+}
+
+/// Attention to the encoder.
+#[derive(Module, Debug)]
+pub struct Cross {
+    /// Around it.
+    pub norm: Norm,
+    /// From the decoder's tokens to the encoder's.
+    pub attention: Attention,
+}
+
+/// What the encoder has read.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    /// `[batch, length, width]`.
+    pub states: Tensor<3>,
+    /// Tokens that are not padding, one for each sequence.
+    pub lengths: Option<Vec<usize>>,
+}
+
+/// What a block is told besides its stream.
+pub(crate) struct Pass<'a> {
+    pub(crate) lengths: Option<&'a [usize]>,
+    pub(crate) documents: Option<&'a [Vec<usize>]>,
+    pub(crate) memory: Option<&'a Memory>,
+    pub(crate) seeds: Seeds,
+    pub(crate) path: Path,
+}
+
+/// What a block remembers between calls.
+pub(crate) enum Recall<'a> {
+    Nothing,
+    Cache(&'a mut BlockCache),
+    /// Inputs of the attention in earlier segments, at most so many.
+    Segment(&'a mut Option<Tensor<3>>, usize),
+}
+
+/// Keys and values of one block.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BlockCache {
+    pub(crate) own: Cache,
+    pub(crate) cross: Cache,
+}
+
+impl Block {
+    pub(crate) fn new(
+        settings: &ModelSettings,
+        own: &AttentionSettings,
+        cross: Option<&AttentionSettings>,
+        device: &Device,
+    ) -> Result<Self, Error> {
+        let cross = match cross {
+            None => None,
+            Some(cross) => {
+                Some(Cross { norm: Norm::new(settings, device), attention: cross.build(device)? })
+            }
+        };
+        Ok(Self {
+            attention_norm: Norm::new(settings, device),
+            attention: own.build(device)?,
+            cross,
+            feed_forward_norm: Norm::new(settings, device),
+            feed_forward: FeedForward::new(settings, device),
+            place: settings.norm_place,
+            dropout: settings.dropout,
+        })
+    }
+
+    /// `[batch, length, width]`.
+    pub(crate) fn forward(
+        &self,
+        x: Tensor<3>,
+        pass: &mut Pass,
+        mut recall: Recall,
+    ) -> Result<Tensor<3>, Error> {
+        let seed = pass.seeds.next();
+        let x = self.around(x, &self.attention_norm, pass.seeds.next(), |x| {
+            let mut input = Input::new(x);
+            input.key_lengths = pass.lengths.map(<[_]>::to_vec);
+            input.documents = pass.documents.map(<[_]>::to_vec);
+            input.seed = seed;
+            input.path = pass.path;
+            attend(&self.attention, input, &mut recall)
+        })?;
+        let x = match (&self.cross, pass.memory) {
+            (Some(cross), Some(memory)) => {
+                let seed = pass.seeds.next();
+                self.around(x, &cross.norm, pass.seeds.next(), |x| {
+                    let mut input = Input::new(x);
+                    input.memory = Some(memory.states.clone());
+                    input.key_lengths = memory.lengths.clone();
+                    input.seed = seed;
+                    input.path = pass.path;
+                    match &mut recall {
+                        Recall::Cache(cache) => cross.attention.decode(input, &mut cache.cross),
+                        _ => cross.attention.forward(input),
+                    }
+                })?
+            }
+            _ => x,
+        };
+        self.around(x, &self.feed_forward_norm, pass.seeds.next(), |x| {
+            Ok(self.feed_forward.forward(x))
+        })
+    }
+
+    /// A sublayer, with its norm, dropout and the stream past it.
+    fn around(
+        &self,
+        x: Tensor<3>,
+        norm: &Norm,
+        seed: Option<u64>,
+        sublayer: impl FnOnce(Tensor<3>) -> Result<Tensor<3>, whatwhere_attention::Error>,
+    ) -> Result<Tensor<3>, Error> {
+        Ok(match self.place {
+            NormPlace::Pre => {
+                x.clone() + drop(sublayer(norm.forward(x))?, self.dropout, seed)
+            }
+            NormPlace::Post => {
+                norm.forward(x.clone() + drop(sublayer(x)?, self.dropout, seed))
+            }
+        })
+    }
+}
+
+/// Attention to the own sequence, and to what is remembered of it.
+fn attend(
+    attention: &Attention,
+    mut input: Input,
+    recall: &mut Recall,
+) -> Result<Tensor<3>, whatwhere_attention::Error> {
+    match recall {
+        Recall::Nothing => attention.forward(input),
+        Recall::Cache(cache) => attention.decode(input, &mut cache.own),
+        Recall::Segment(past, length) => {
+            let seen = match past.take() {
+                None => input.x.clone().detach(),
+                Some(past) => {
+                    input.first = past.dims()[1];
+                    input.past = Some(past.clone());
+                    Tensor::cat(vec![past, input.x.clone().detach()], 1)
+                }
+            };
+            let (all, kept) = (seen.dims()[1], seen.dims()[1].min(*length));
+            **past = Some(seen.narrow(1, all - kept, kept));
+            attention.forward(input)
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The feed-forward: each token by itself, through a wider layer and back.
+
+use burn::{
+    module::Module,
+    nn::{Linear, LinearConfig},
+    tensor::{Device, Tensor, activation},
+};
+
+use crate::{Activation, ModelSettings};
+
+/// `down(bend(up(x)))`, or `down(silu(gate(x)) · up(x))`.
+#[derive(Module, Debug)]
+pub struct FeedForward {
+    /// `[width, inner]`.
+    pub up: Linear,
+    /// `[width, inner]`, for `swiglu` only.
+    pub gate: Option<Linear>,
+    /// `[inner, width]`.
+    pub down: Linear,
+    #[module(skip)]
+    activation: Activation,
+}
+
+impl FeedForward {
+    /// Fresh weights.
+    pub fn new(settings: &ModelSettings, device: &Device) -> Self {
+        let (width, inner) = (settings.width, settings.feed_forward_width());
+        let linear =
+            |from, to| LinearConfig::new(from, to).with_bias(settings.bias).init(device);
+        let gated = settings.activation == Activation::Swiglu;
+        Self {
+            up: linear(width, inner),
+            gate: gated.then(|| linear(width, inner)),
+            down: linear(inner, width),
+            activation: settings.activation,
+        }
+    }
+
+    /// `[batch, length, width]`.
+    pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
+        let up = self.up.forward(x.clone()); // [batch, length, inner]
+        let inner = match (&self.gate, self.activation) {
+            (Some(gate), _) => activation::silu(gate.forward(x)) * up,
+            (None, Activation::Relu) => activation::relu(up),
+            (None, Activation::GeluTanh) => activation::gelu_approximate(up),
+            (None, _) => activation::gelu(up),
+        };
+        self.down.forward(inner)
+    }
+}

@@ -1,0 +1,42 @@
+//! Transformers for burn, over any attention: decoder, encoder and encoder-decoder, with cached generation.
+//!
+//! ```
+//! use burn::tensor::Device;
+//! use whatwhere_transformer::{Mode, ModelSettings, Sequences};
+//!
+//! let settings = ModelSettings::from_toml(
+//!     "vocabulary = 65\nwidth = 32\nlayers = 2\nattention = { heads = 4, position = 'polar' }",
+//! )?;
+//! let device = Device::flex().autodiff();
+//! let model = settings.build(7, &device)?;
+//! let tokens = Sequences::from_rows(&[vec![1, 2, 3], vec![4, 5, 6]], &device);
+//! let logits = model.forward(None, &tokens, Mode::default())?; // [batch, length, vocabulary]
+//! assert_eq!(logits.dims(), [2, 3, 65]);
+//! # Ok::<(), whatwhere_transformer::Error>(())
+//! ```
+//!
+//! [`Model`] is the whole: embeddings, an encoder [`Stack`], a decoder [`Stack`] or both, and the way back to tokens. A
+//! stack is made of [`Block`]s, a block of attention, perhaps attention to the encoder, and a [`FeedForward`], each with
+//! its [`Norm`]. Which attention a layer has follows from [`ModelSettings::attention`]: one table for all, and what
+//! stacks and layers have otherwise. [`generate`] writes, [`Model::parameters`] names what is learned.
+
+mod block;
+mod dropout;
+mod error;
+mod feed_forward;
+pub mod generate;
+mod init;
+mod model;
+mod norm;
+mod parameters;
+mod settings;
+mod stack;
+
+pub use block::{Block, Cross, Memory};
+pub use error::Error;
+pub use feed_forward::FeedForward;
+pub use model::{Mode, Model, Segments, Sequences, Writing};
+pub use norm::Norm;
+pub use parameters::Parameter;
+pub use settings::{Activation, Family, Init, ModelSettings, NormKind, NormPlace, Site};
+pub use stack::Stack;

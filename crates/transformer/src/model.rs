@@ -1,0 +1,289 @@
+//! A model: embeddings, one or two stacks, and the way back to tokens.
+
+use burn::{
+    module::Module,
+    nn::{Embedding, EmbeddingConfig, Linear, LinearConfig},
+    tensor::{Device, Int, Tensor},
+};
+use whatwhere_attention::Path;
+
+use crate::{
+    Error, Family, Memory, ModelSettings, Stack,
+    block::{BlockCache, Pass},
+    dropout::Seeds,
+    init,
+    settings::Site,
+    stack::Recalls,
+};
+
+/// A Transformer of any family.
+#[derive(Module, Debug)]
+pub struct Model {
+    /// `[vocabulary, width]`, of source and target alike.
+    pub embedding: Embedding,
+    /// Reads both ways.
+    pub encoder: Option<Stack>,
+    /// Reads from the left.
+    pub decoder: Option<Stack>,
+    /// `[width, vocabulary]`, unless the output shares the embeddings.
+    pub output: Option<Linear>,
+    #[module(skip)]
+    settings: ModelSettings,
+}
+
+/// Tokens of several sequences of one length.
+#[derive(Clone, Debug)]
+pub struct Sequences {
+    /// `[batch, length]`.
+    pub ids: Tensor<2, Int>,
+    /// Tokens that are not padding, one for each sequence; all if absent.
+    pub lengths: Option<Vec<usize>>,
+    /// Where documents start, for the `document` pattern: one list for all sequences or one for each.
+    pub documents: Option<Vec<Vec<usize>>>,
+}
+
+/// How a model is called.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mode {
+    /// Seed of dropout; without one nothing is dropped.
+    pub seed: Option<u64>,
+    /// Which path attention takes.
+    pub path: Path,
+}
+
+/// Hidden states of the segments before, for [`Model::segment`].
+#[derive(Clone, Debug, Default)]
+pub struct Segments {
+    /// One tensor `[batch, kept, width]` for each layer of the decoder; empty before the first segment.
+    pub layers: Vec<Option<Tensor<3>>>,
+}
+
+/// What a decoder remembers while it writes.
+#[derive(Clone, Debug)]
+pub struct Writing {
+    caches: Vec<BlockCache>,
+    memory: Option<Memory>,
+    length: usize,
+}
+
+impl Sequences {
+    /// Sequences without padding.
+    pub fn new(ids: Tensor<2, Int>) -> Self {
+        Self { ids, lengths: None, documents: None }
+    }
+
+    /// Sequences of tokens, all of one length, on a device.
+    pub fn from_rows(rows: &[Vec<u32>], device: &Device) -> Self {
+        let length = rows.first().map_or(0, Vec::len);
+        let ids: Vec<i32> = rows.iter().flatten().map(|id| *id as i32).collect();
+        let data = burn::tensor::TensorData::new(ids, [rows.len(), length]);
+        Self::new(Tensor::from_data(data, device))
+    }
+}
+
+impl ModelSettings {
+    /// Builds a model; equal seeds give equal weights wherever name and shape of a parameter agree.
+    pub fn build(&self, seed: u64, device: &Device) -> Result<Model, Error> {
+        self.check()?;
+        if self.vocabulary == 0 {
+            let reason = "expected the number of tokens, at least 1";
+            return Err(Error::setting("vocabulary", 0, reason));
+        }
+        // Encodings draw their tables from the framework's generator.
+        device.seed(seed);
+        let stack = |site, layers| match layers {
+            0 => Ok(None),
+            layers => Stack::new(self, site, layers, device).map(Some),
+        };
+        let model = Model {
+            embedding: EmbeddingConfig::new(self.vocabulary, self.width).init(device),
+            encoder: stack(Site::Encoder, self.encoder_depth())?,
+            decoder: stack(Site::Decoder, self.decoder_depth())?,
+            output: (!self.tied).then(|| {
+                LinearConfig::new(self.width, self.vocabulary).with_bias(false).init(device)
+            }),
+            settings: self.clone(),
+        };
+        Ok(init::weights(model, self, seed))
+    }
+}
+
+impl Model {
+    /// The settings the model was built from.
+    pub fn settings(&self) -> &ModelSettings {
+        &self.settings
+    }
+
+    /// Scores of the next token at every place (of the same token, for an encoder), `[batch, length, vocabulary]`.
+    /// An encoder-decoder needs a source.
+    pub fn forward(
+        &self,
+        source: Option<&Sequences>,
+        tokens: &Sequences,
+        mode: Mode,
+    ) -> Result<Tensor<3>, Error> {
+        Ok(self.logits(self.hidden(source, tokens, mode)?))
+    }
+
+    /// The last layer's states, `[batch, length, width]`.
+    pub fn hidden(
+        &self,
+        source: Option<&Sequences>,
+        tokens: &Sequences,
+        mode: Mode,
+    ) -> Result<Tensor<3>, Error> {
+        let mut seeds = Seeds::new(mode.seed);
+        match (&self.encoder, &self.decoder) {
+            (Some(encoder), None) => self.read(encoder, tokens, &mut seeds, mode.path),
+            (_, Some(_)) => {
+                let memory = self.memory(source, &mut seeds, mode.path)?;
+                self.decode(tokens, memory.as_ref(), 0, seeds, mode.path, Recalls::Nothing)
+            }
+            (None, None) => unreachable!("a model has a stack"),
+        }
+    }
+
+    /// [`Self::hidden`] of a segment that also sees what is kept of the segments before it, and is kept in turn.
+    pub fn segment(
+        &self,
+        tokens: &Sequences,
+        segments: &mut Segments,
+        mode: Mode,
+    ) -> Result<Tensor<3>, Error> {
+        let seeds = Seeds::new(mode.seed);
+        segments.layers.resize(self.settings.decoder_depth(), None);
+        let recalls = Recalls::Segments(&mut segments.layers, self.settings.memory);
+        self.decode(tokens, None, 0, seeds, mode.path, recalls)
+    }
+
+    /// `[batch, length, vocabulary]` from hidden states.
+    pub fn logits(&self, hidden: Tensor<3>) -> Tensor<3> {
+        match &self.output {
+            Some(output) => output.forward(hidden),
+            None => {
+                let weight = self.embedding.weight.val().transpose(); // [width, vocabulary]
+                burn::tensor::module::linear(hidden, weight, None)
+            }
+        }
+    }
+
+    /// Begins to write: reads the source, if there is one.
+    pub fn start(&self, source: Option<&Sequences>) -> Result<Writing, Error> {
+        if self.decoder.is_none() {
+            let reason = "an encoder fills blanks and does not write; use a decoder";
+            return Err(Error::setting("family", "encoder", reason));
+        }
+        let memory = self.memory(source, &mut Seeds::new(None), Path::Auto)?;
+        let caches = vec![BlockCache::default(); self.settings.decoder_depth()];
+        Ok(Writing { caches, memory, length: 0 })
+    }
+
+    /// Scores after each of the given tokens, which follow those already written, `[batch, length, vocabulary]`.
+    pub fn step(&self, ids: Tensor<2, Int>, writing: &mut Writing) -> Result<Tensor<3>, Error> {
+        let (first, length) = (writing.length, ids.dims()[1]);
+        let Writing { caches, memory, .. } = writing;
+        let tokens = Sequences::new(ids);
+        let recalls = Recalls::Caches(caches);
+        let seeds = Seeds::new(None);
+        let hidden =
+            self.decode(&tokens, memory.as_ref(), first, seeds, Path::Auto, recalls)?;
+        writing.length += length;
+        Ok(self.logits(hidden))
+    }
+
+    fn memory(
+        &self,
+        source: Option<&Sequences>,
+        seeds: &mut Seeds,
+        path: Path,
+    ) -> Result<Option<Memory>, Error> {
+        match (&self.encoder, source) {
+            (None, None) => Ok(None),
+            (Some(encoder), Some(source)) => {
+                let states = self.read(encoder, source, seeds, path)?;
+                Ok(Some(Memory { states, lengths: source.lengths.clone() }))
+            }
+            (Some(_), None) => {
+                Err(Error::Input("an encoder-decoder needs a source, found none".into()))
+            }
+            (None, Some(_)) => {
+                Err(Error::Input("a decoder alone reads no source, found one".into()))
+            }
+        }
+    }
+
+    fn read(
+        &self,
+        encoder: &Stack,
+        tokens: &Sequences,
+        seeds: &mut Seeds,
+        path: Path,
+    ) -> Result<Tensor<3>, Error> {
+        let x = self.embed(&tokens.ids)?;
+        let mut pass = Pass {
+            lengths: tokens.lengths.as_deref(),
+            documents: tokens.documents.as_deref(),
+            memory: None,
+            seeds: *seeds,
+            path,
+        };
+        let out = encoder.forward(x, 0, &mut pass, Recalls::Nothing)?;
+        *seeds = pass.seeds;
+        Ok(out)
+    }
+
+    fn decode(
+        &self,
+        tokens: &Sequences,
+        memory: Option<&Memory>,
+        first: usize,
+        seeds: Seeds,
+        path: Path,
+        recalls: Recalls,
+    ) -> Result<Tensor<3>, Error> {
+        let decoder = self.decoder.as_ref().expect("callers have a decoder");
+        let x = self.embed(&tokens.ids)?;
+        // Padding stands at the end, where a causal pattern hides it.
+        let documents = tokens.documents.as_deref();
+        let mut pass = Pass { lengths: None, documents, memory, seeds, path };
+        decoder.forward(x, first, &mut pass, recalls)
+    }
+
+    fn embed(&self, ids: &Tensor<2, Int>) -> Result<Tensor<3>, Error> {
+        let x = self.embedding.forward(ids.clone());
+        Ok(match self.settings.scale_embeddings {
+            true => x * (self.settings.width as f64).sqrt(),
+            false => x,
+        })
+    }
+
+    /// Whether only the family matters to a caller.
+    pub fn family(&self) -> Family {
+        self.settings.family
+    }
+}
+
+impl Writing {
+    /// Tokens written so far.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Goes on with these sequences: `order[i]` is the old index of new sequence `i`. Beam search calls it after each
+    /// step; sequences that are done can be left out.
+    pub fn reorder(&mut self, order: &[usize]) -> Result<(), Error> {
+        for cache in &mut self.caches {
+            cache.own.reorder(order)?;
+            cache.cross.reorder(order)?;
+        }
+        if let Some(memory) = &mut self.memory {
+            let index: Vec<i32> = order.iter().map(|index| *index as i32).collect();
+            let index = Tensor::<1, Int>::from_data(index.as_slice(), &memory.states.device());
+            memory.states = memory.states.clone().select(0, index);
+            if let Some(lengths) = &mut memory.lengths {
+                *lengths = order.iter().map(|index| lengths[*index]).collect();
+            }
+        }
+        Ok(())
+    }
+}

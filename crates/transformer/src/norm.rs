@@ -1,0 +1,47 @@
+//! Norms: what keeps the stream's scale.
+
+use burn::{
+    module::{Module, Param},
+    tensor::{Device, Tensor},
+};
+
+use crate::{ModelSettings, NormKind};
+
+/// Added under the root.
+const EPSILON: f64 = 1e-5;
+
+/// `gain · x / √(mean x² + ε)`, or the same around the mean.
+#[derive(Module, Debug)]
+pub struct Norm {
+    /// `[width]`.
+    pub gain: Param<Tensor<1>>,
+    /// `[width]`.
+    pub bias: Option<Param<Tensor<1>>>,
+    #[module(skip)]
+    centred: bool,
+}
+
+impl Norm {
+    /// A norm that changes nothing but the scale.
+    pub fn new(settings: &ModelSettings, device: &Device) -> Self {
+        let centred = settings.norm == NormKind::Layer;
+        let width = [settings.width];
+        Self {
+            gain: Param::from_tensor(Tensor::ones(width, device)),
+            bias: (centred && settings.bias)
+                .then(|| Param::from_tensor(Tensor::zeros(width, device))),
+            centred,
+        }
+    }
+
+    /// `[batch, length, width]`.
+    pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
+        let x = if self.centred { x.clone() - x.mean_dim(2) } else { x };
+        let scale = (x.clone().powi_scalar(2).mean_dim(2) + EPSILON).sqrt().recip();
+        let x = x * scale * self.gain.val().unsqueeze();
+        match &self.bias {
+            None => x,
+            Some(bias) => x + bias.val().unsqueeze(),
+        }
+    }
+}

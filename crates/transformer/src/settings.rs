@@ -1,0 +1,324 @@
+//! Settings of a model, from one definition.
+
+use serde::{Deserialize, Serialize};
+use whatwhere_attention::AttentionSettings;
+
+use crate::Error;
+
+/// Everything that makes a model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelSettings {
+    /// Which stacks there are; default `decoder`.
+    pub family: Family,
+    /// Tokens that can be told apart; default 0, which a run replaces by its tokenizer's.
+    pub vocabulary: usize,
+    /// Width of embeddings and of the stream between layers; default 256.
+    pub width: usize,
+    /// Blocks of the stack, and of the decoder where there are two; default 6.
+    pub layers: usize,
+    /// Blocks of the encoder where there are two stacks; default `layers`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encoder_layers: Option<usize>,
+    /// What keeps the stream's scale; default `rms`.
+    pub norm: NormKind,
+    /// Before each sublayer or after it; default `pre`.
+    pub norm_place: NormPlace,
+    /// The feed-forward's bend; default `gelu`.
+    pub activation: Activation,
+    /// Width inside the feed-forward; default 4 × width, for `swiglu` 8/3 × width rounded up to a multiple of 8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub feed_forward: Option<usize>,
+    /// Whether feed-forward and norms have a bias; attention has its own setting. Default false.
+    pub bias: bool,
+    /// Whether the output shares the embeddings' weights; default true.
+    pub tied: bool,
+    /// Whether embeddings are multiplied by √width, as in 2017; default false.
+    pub scale_embeddings: bool,
+    /// Share of the stream dropped in training, after embeddings and after each sublayer; default 0.
+    pub dropout: f32,
+    /// Hidden states of earlier segments that a decoder keeps and attends to, as Transformer-XL; default 0.
+    pub memory: usize,
+    /// How weights start; default `normal`.
+    pub init: Init,
+    /// Attention of every layer, as `AttentionSettings` without its width.
+    pub attention: toml::Table,
+    /// What the encoder's attention has otherwise.
+    #[serde(skip_serializing_if = "toml::Table::is_empty")]
+    pub encoder: toml::Table,
+    /// What the attention to the encoder has otherwise; its pattern is `full` and its position `none` by default.
+    #[serde(skip_serializing_if = "toml::Table::is_empty")]
+    pub cross: toml::Table,
+    /// What layers have otherwise, in turn: layer `i` takes entry `i mod n`. For windows with a full layer between them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub alternate: Vec<toml::Table>,
+}
+
+/// Which stacks a model has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Family {
+    /// Predicts the next token, as GPT.
+    #[default]
+    Decoder,
+    /// Sees both sides and fills blanks, as BERT.
+    Encoder,
+    /// Reads one sequence and writes another, as the 2017 Transformer.
+    EncoderDecoder,
+}
+
+/// What keeps the stream's scale.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NormKind {
+    /// `gain · x / √(mean x² + ε)`.
+    #[default]
+    Rms,
+    /// `gain · (x − mean) / √(variance + ε) + bias`.
+    Layer,
+}
+
+/// Where a norm stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NormPlace {
+    /// `x + sublayer(norm(x))`, and one more norm at the end.
+    #[default]
+    Pre,
+    /// `norm(x + sublayer(x))`.
+    Post,
+}
+
+/// The bend of the feed-forward.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// `max(x, 0)`.
+    Relu,
+    /// `x · Φ(x)`.
+    #[default]
+    Gelu,
+    /// `x · Φ(x)` by its tanh form, as GPT-2.
+    GeluTanh,
+    /// `silu(gate) · x`, with a third matrix.
+    Swiglu,
+}
+
+/// How weights start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Init {
+    /// Normal with deviation 0.02; projections back into the stream divided by √(2 · layers), as GPT-2.
+    #[default]
+    Normal,
+    /// Uniform by Glorot and Bengio's bound; embeddings normal with deviation width^−½.
+    Xavier,
+}
+
+impl Default for ModelSettings {
+    fn default() -> Self {
+        Self {
+            family: Family::Decoder,
+            vocabulary: 0,
+            width: 256,
+            layers: 6,
+            encoder_layers: None,
+            norm: NormKind::Rms,
+            norm_place: NormPlace::Pre,
+            activation: Activation::Gelu,
+            feed_forward: None,
+            bias: false,
+            tied: true,
+            scale_embeddings: false,
+            dropout: 0.0,
+            memory: 0,
+            init: Init::Normal,
+            attention: toml::Table::new(),
+            encoder: toml::Table::new(),
+            cross: toml::Table::new(),
+            alternate: Vec::new(),
+        }
+    }
+}
+
+/// Whose attention is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Site {
+    /// Of the encoder to itself.
+    Encoder,
+    /// Of the decoder to itself.
+    Decoder,
+    /// Of the decoder to the encoder.
+    Cross,
+}
+
+impl ModelSettings {
+    /// Reads and checks TOML.
+    pub fn from_toml(text: &str) -> Result<Self, Error> {
+        let settings: Self = toml::from_str(text).map_err(|e| Error::Read(e.to_string()))?;
+        settings.check()?;
+        Ok(settings)
+    }
+
+    /// Width inside the feed-forward.
+    pub fn feed_forward_width(&self) -> usize {
+        self.feed_forward.unwrap_or(match self.activation {
+            Activation::Swiglu => (self.width * 8).div_ceil(3).next_multiple_of(8),
+            _ => self.width * 4,
+        })
+    }
+
+    /// Blocks of the encoder.
+    pub fn encoder_depth(&self) -> usize {
+        match self.family {
+            Family::Decoder => 0,
+            Family::Encoder => self.layers,
+            Family::EncoderDecoder => self.encoder_layers.unwrap_or(self.layers),
+        }
+    }
+
+    /// Blocks of the decoder.
+    pub fn decoder_depth(&self) -> usize {
+        if self.family == Family::Encoder { 0 } else { self.layers }
+    }
+
+    /// The settings of one layer's attention: the defaults of its site, then `attention`, then what site and layer have
+    /// otherwise.
+    pub fn attention(&self, site: Site, layer: usize) -> Result<AttentionSettings, Error> {
+        let mut table = toml::Table::new();
+        let own = match site {
+            Site::Encoder => Some(&self.encoder),
+            Site::Decoder => None,
+            Site::Cross => Some(&self.cross),
+        };
+        let common = self.attention.iter().filter(|(key, _)| {
+            // The encoder's tokens are elsewhere: what is said of the own sequence does not hold for them.
+            site != Site::Cross || !matches!(key.as_str(), "pattern" | "position" | "mixing")
+        });
+        match site {
+            Site::Encoder => table.extend([("pattern".into(), "full".into())]),
+            Site::Decoder => table.extend([("pattern".into(), "causal".into())]),
+            Site::Cross => {
+                table.extend([
+                    ("pattern".into(), "full".into()),
+                    ("position".into(), "none".into()),
+                ]);
+            }
+        }
+        table.extend(common.map(|(key, value)| (key.clone(), value.clone())));
+        table.extend(own.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
+        if site != Site::Cross && !self.alternate.is_empty() {
+            table.extend(self.alternate[layer % self.alternate.len()].clone());
+        }
+        if table.contains_key("width") {
+            let reason = "attention is as wide as the model; set model.width";
+            return Err(Error::setting("attention.width", &table["width"], reason));
+        }
+        table.insert("width".into(), toml::Value::Integer(self.width as i64));
+        let settings: AttentionSettings =
+            toml::Value::Table(table).try_into().map_err(|e: toml::de::Error| {
+                Error::Read(format!("attention of the {}: {}", site.name(), e.message()))
+            })?;
+        settings.check()?;
+        Ok(settings)
+    }
+
+    /// Refuses settings out of range, and attention that does not fit its place.
+    pub fn check(&self) -> Result<(), Error> {
+        for (setting, found) in [("width", self.width), ("layers", self.layers)] {
+            if found == 0 {
+                return Err(Error::setting(setting, 0, "expected at least 1"));
+            }
+        }
+        if self.feed_forward == Some(0) {
+            return Err(Error::setting("feed_forward", 0, "expected at least 1"));
+        }
+        if self.encoder_layers.is_some() && self.family != Family::EncoderDecoder {
+            let reason = "only family = \"encoder_decoder\" has two stacks; use layers";
+            return Err(Error::setting("encoder_layers", self.encoder_depth(), reason));
+        }
+        if !(0.0..1.0).contains(&self.dropout) {
+            let reason = "a rate is at least 0 and below 1";
+            return Err(Error::setting("dropout", self.dropout, reason));
+        }
+        if self.memory > 0 && self.family != Family::Decoder {
+            let reason = "only a decoder reads segment after segment";
+            return Err(Error::setting("memory", self.memory, reason));
+        }
+        for layer in 0..self.encoder_depth() {
+            self.attention(Site::Encoder, layer)?;
+        }
+        for layer in 0..self.decoder_depth() {
+            let settings = self.attention(Site::Decoder, layer)?;
+            if !settings.pattern.is_causal() {
+                let reason = "sees later tokens, which a decoder has to predict; use a causal one";
+                return Err(Error::setting("attention.pattern", settings.pattern.name(), reason));
+            }
+            if self.family == Family::EncoderDecoder {
+                self.attention(Site::Cross, layer)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Site {
+    fn name(self) -> &'static str {
+        match self {
+            Site::Encoder => "encoder",
+            Site::Decoder => "decoder",
+            Site::Cross => "decoder to the encoder",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sites_and_layers_have_their_own_attention() {
+        let settings = ModelSettings::from_toml(
+            "family = 'encoder_decoder'\nattention = { position = 'polar', heads = 4 }\ncross = { score = 'additive' }\n\
+             alternate = [{ pattern = 'window' }, {}]",
+        )
+        .unwrap();
+        let at = |site, layer| settings.attention(site, layer).unwrap();
+        assert_eq!(at(Site::Decoder, 0).pattern.name(), "window");
+        assert_eq!(at(Site::Decoder, 1).pattern.name(), "causal");
+        assert_eq!(at(Site::Encoder, 1).pattern.name(), "full");
+        let cross = at(Site::Cross, 0);
+        assert_eq!((cross.score.name(), cross.position[0].name()), ("additive", "none"));
+        assert_eq!(cross.heads, 4);
+    }
+
+    #[test]
+    fn refusals_name_what_was_found_and_what_would_be_right() {
+        let cases = [
+            ("width = 0", "width = 0: expected at least 1"),
+            ("famly = 'decoder'", "unknown field `famly`"),
+            ("family = 'coder'", "expected one of `decoder`, `encoder`, `encoder_decoder`"),
+            ("attention = { width = 3 }", "set model.width"),
+            ("attention = { postion = 'none' }", "unknown field `postion`"),
+            ("attention = { pattern = 'full' }", "attention.pattern = full: sees later tokens"),
+            ("attention = { heads = 7 }", "heads = 7: does not divide width = 256"),
+            ("family = 'encoder'\nmemory = 3", "only a decoder reads segment"),
+            ("encoder_layers = 3", "only family = \"encoder_decoder\""),
+            ("dropout = 1.0", "dropout = 1"),
+        ];
+        for (text, expected) in cases {
+            let message = ModelSettings::from_toml(text).unwrap_err().to_string();
+            assert!(message.contains(expected), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn written_settings_read_back_the_same() {
+        let settings = ModelSettings::from_toml(
+            "activation = 'swiglu'\nattention = { position = ['polar', 'alibi'] }\nalternate = [{ pattern = 'window' }]",
+        )
+        .unwrap();
+        let text = toml::to_string(&settings).unwrap();
+        assert_eq!(ModelSettings::from_toml(&text).unwrap(), settings);
+    }
+}
