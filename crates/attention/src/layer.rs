@@ -15,7 +15,7 @@ use crate::{
     composed, fused,
     heads::{Heads, Sizes},
     linear::{self, LinearCall},
-    pattern::Scene,
+    pattern::{PredictedLayer, Scene},
     position::{Encode, PositionLayer},
     score::{Comparing, ScoreLayer},
 };
@@ -37,6 +37,8 @@ pub struct Attention {
     pub key_norm: Option<RmsNorm>,
     /// The score's parameters.
     pub score: ScoreLayer,
+    /// The pattern's parameters, if it follows content.
+    pub pattern: Option<PredictedLayer>,
     /// The encodings' parameters.
     pub position: Vec<PositionLayer>,
     #[module(skip)]
@@ -112,6 +114,7 @@ impl AttentionSettings {
             query_norm: norm(),
             key_norm: norm(),
             score: self.score.build(&sizes, device)?,
+            pattern: self.pattern.layer(&sizes, device),
             position: position.collect::<Result<_, _>>()?,
             settings: self.clone(),
             sizes,
@@ -227,19 +230,27 @@ impl Attention {
         k: &Tensor<4>,
     ) -> Result<Call, Error> {
         let ([batch, _, queries, _], keys) = (q.dims(), k.dims()[2]);
-        let scene = Scene { heads: self.sizes, documents: input.documents.as_deref() };
+        let Heads { heads, kv_heads, head_dim, .. } = self.sizes;
+        let shape = Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim: head_dim };
+        let padding = input.key_lengths.clone().map(kernels::KeyLengths::new).transpose()?;
+        padding.as_ref().map_or(Ok(()), |padding| padding.check(&shape))?;
+        let focus = self.pattern.as_ref().map(|pattern| {
+            let there = |length: &usize| length.saturating_sub(first_key).min(keys);
+            let counts = input.key_lengths.as_ref().map(|all| all.iter().map(there).collect());
+            pattern.focus(input.x.clone(), first_key, &counts.unwrap_or_else(|| vec![keys]))
+        });
+        let documents = input.documents.as_deref();
+        let scene = Scene { heads: self.sizes, documents, first_query, focus: focus.as_ref() };
         let mut pattern = self.settings.pattern.build(&scene)?;
-        if let Some(lengths) = &input.key_lengths {
-            pattern = Box::new(kernels::And(pattern, kernels::KeyLengths::new(lengths.clone())?));
+        if let Some(padding) = padding {
+            pattern = Box::new(kernels::And(pattern, padding));
         }
         if let Some(own) = &input.pattern {
             pattern = Box::new(kernels::And(pattern, Shared(own.clone())));
         }
-        let (head_dim, heads, kv_heads) =
-            (self.sizes.head_dim, self.sizes.heads, self.sizes.kv_heads);
-        let value_dim = head_dim;
-        pattern.check(&Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim })?;
+        pattern.check(&shape)?;
         let mut call = Call::new(head_dim, Arc::from(pattern));
+        call.focus = focus;
         call.first_query = first_query;
         call.first_key = first_key;
         call.compare = self.score.compare();

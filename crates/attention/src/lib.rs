@@ -23,7 +23,7 @@
 //! | setting | choices |
 //! |---|---|
 //! | `score` | `scaled_dot`, `dot`, `general`, `additive`, `cosine`; `soft_cap` on any |
-//! | `pattern` | `full`, `causal`, `window`, `dilated`, `strided`, `fixed`, `random`, `global`, `prefix`, `document`, `and`, `or` |
+//! | `pattern` | `full`, `causal`, `window`, `dilated`, `strided`, `fixed`, `random`, `global`, `prefix`, `document`, `predicted` (Luong's local-p), `and`, `or` |
 //! | `position` | `none`, `sinusoidal`, `learned`, `shaw`, `transformer_xl`, `rotary`, `polar`, `single_angle`, `alibi`, `t5`; one or a list |
 //! | `mixing` | `softmax`, `linear` |
 //! | `heads`, `kv_heads` | equal: multi-head; 1 key head: multi-query; between: grouped |

@@ -229,6 +229,11 @@ mod tests {
             ("wdith = 3", "unknown field `wdith`"),
             ("head_dim = 7", "head_dim = 7: rotary turns pairs"),
             ("pattern = { kind = 'window', left = 0 }", "pattern.left = 0"),
+            ("pattern = { kind = 'predicted', radius = 0 }", "pattern.radius = 0"),
+            (
+                "pattern = { kind = 'and', of = ['causal', 'predicted'] }",
+                "predicted with and: its center is a share of all keys",
+            ),
             ("score = 'additive'", "rotary with additive"),
             ("position = ['rotary', 'polar']", "rotary with polar: both turn the same channels"),
             ("mixing = 'linear'\nposition = 't5'", "linear with t5"),
