@@ -38,7 +38,7 @@
 //! - **`shaw`**: the key is content plus a vector for its clipped distance, and so is the value. Where enters as `q·a`, what
 //!   the query asks of a distance. Beyond the clip, all distances look alike.
 //! - **`transformer_xl`**: four terms keep what and where apart: content, what is asked of the distance, and a global bias
-//!   for each. Distances are sinusoids, projected. It was made for segments that remember the one before.
+//!   for each. Distances are sinusoids, projected. It was made for segments that remember the one before ([`Input::past`]).
 //! - **`rotary`**: place turns pairs of channels, so that a product depends on the distance. What and where share the phase:
 //!   content decides at which distance a pair agrees best. It needs [`Scaling`] beyond the trained length.
 //! - **`polar`**: what is a magnitude, where a phase; neither can imitate the other. The score is a sum of magnitudes, each

@@ -131,8 +131,7 @@ fn check_parts(joint: &'static str, of: &[Pattern]) -> Result<(), Error> {
     of.iter().try_for_each(|part| {
         if part.role().follows_content() {
             let reason = "its center is a share of all keys, and its Gaussian weighs every key that is seen; use it alone";
-            let (first, second) = (part.name().into(), joint.into());
-            return Err(Error::Combination { first, second, reason });
+            return Err(Error::combination(part.name(), joint, reason));
         }
         part.check()
     })
