@@ -17,7 +17,8 @@
 //!
 //! On burn's CPU backend the fused kernels of [`whatwhere_kernels`] compute both passes; on every other backend, or with
 //! [`Path::Composed`], the same call is a composition of tensor operations. Tests hold the two against each other for
-//! every combination. [`combinations`] says what goes with what; the rest is refused when settings are read.
+//! every combination, and for a handful of them on a GPU, too (feature `wgpu`, which adds over twenty minutes to a build).
+//! [`combinations`] says what goes with what; the rest is refused when settings are read.
 //!
 //! # The choices
 //! | setting | choices |
