@@ -2,7 +2,10 @@
 
 use std::fmt::Write;
 
-use crate::{AttentionSettings, Error, Mixing, Pattern, Position, Score};
+use crate::{
+    AttentionSettings, Error, Mixing, Pattern, Position, Score,
+    pattern::{And, Or},
+};
 
 /// Markdown: which choices combine, and why the others do not. Everything a table does not mention combines.
 pub fn combinations() -> String {
@@ -73,6 +76,21 @@ pub fn combinations() -> String {
             ..Default::default()
         },
     );
+    let joints = ["and", "or"];
+    table(
+        &mut text,
+        "pattern inside another",
+        &Pattern::all(),
+        Pattern::name,
+        &joints,
+        |joint| joint,
+        &mut reasons,
+        |pattern, joint| {
+            let of = vec![pattern.clone()];
+            let pattern = if *joint == "and" { And { of }.into() } else { Or { of }.into() };
+            AttentionSettings { pattern, ..Default::default() }
+        },
+    );
     text.push_str("\n## Why not\n\n");
     for (i, reason) in reasons.iter().enumerate() {
         writeln!(text, "{}. {reason}", i + 1).expect("writing to a string");
@@ -91,6 +109,7 @@ fn table<A, B>(
     reasons: &mut Vec<&'static str>,
     settings: impl Fn(&A, &B) -> AttentionSettings,
 ) {
+    text.push('\n');
     let mut line = |cells: Vec<String>| {
         writeln!(text, "| {} |", cells.join(" | ")).expect("writing to a string");
     };

@@ -51,4 +51,9 @@ impl Error {
     ) -> Self {
         Self::Setting { setting, found: found.to_string(), reason: reason.into() }
     }
+
+    /// Choices that have no meaning together.
+    pub fn combination(first: &str, second: &str, reason: &'static str) -> Self {
+        Self::Combination { first: first.into(), second: second.into(), reason }
+    }
 }

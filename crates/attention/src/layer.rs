@@ -15,7 +15,7 @@ use crate::{
     composed, fused,
     heads::{Heads, Sizes},
     linear::{self, LinearCall},
-    pattern::Scene,
+    pattern::{PredictedLayer, Scene},
     position::{Encode, PositionLayer},
     score::{Comparing, ScoreLayer},
 };
@@ -37,6 +37,8 @@ pub struct Attention {
     pub key_norm: Option<RmsNorm>,
     /// The score's parameters.
     pub score: ScoreLayer,
+    /// The pattern's parameters, if it follows content.
+    pub pattern: Option<PredictedLayer>,
     /// The encodings' parameters.
     pub position: Vec<PositionLayer>,
     #[module(skip)]
@@ -52,9 +54,13 @@ pub struct Input {
     pub x: Tensor<3>,
     /// Keys and values are made of this, `[batch, keys, width]`; of `x` if absent.
     pub memory: Option<Tensor<3>>,
-    /// Place of the first query.
+    /// Transformer-XL's segment memory: what stood before `x` in this layer, `[batch, places, width]`. Its keys and values
+    /// come before those of `x`, and no gradient reaches it. For [`Attention::forward`]; a cache has its own past.
+    pub past: Option<Tensor<3>>,
+    /// Place of the first query; its own key stands there, too, unless there is a memory, whose keys start at 0.
     pub first: usize,
-    /// Number of keys that are not padding, one for each sequence.
+    /// Number of keys that are not padding, one for each sequence: of the memory, or of past and `x` together, or since
+    /// the cache was empty.
     pub key_lengths: Option<Vec<usize>>,
     /// Where documents start, one list for all sequences or one for each.
     pub documents: Option<Vec<Vec<usize>>>,
@@ -84,6 +90,7 @@ impl Input {
         Self {
             x,
             memory: None,
+            past: None,
             first: 0,
             key_lengths: None,
             documents: None,
@@ -112,6 +119,7 @@ impl AttentionSettings {
             query_norm: norm(),
             key_norm: norm(),
             score: self.score.build(&sizes, device)?,
+            pattern: self.pattern.layer(&sizes, device),
             position: position.collect::<Result<_, _>>()?,
             settings: self.clone(),
             sizes,
@@ -126,12 +134,23 @@ impl Attention {
     }
 
     /// `[batch, queries, width]`.
-    pub fn forward(&self, input: Input) -> Result<Tensor<3>, Error> {
+    pub fn forward(&self, mut input: Input) -> Result<Tensor<3>, Error> {
         self.check(&input)?;
-        let memory = input.memory.as_ref().unwrap_or(&input.x);
-        let (k, v) = (self.keys(memory.clone()), self.values(memory.clone()));
+        let (memory, first_key) = match (&input.memory, &input.past) {
+            (Some(memory), _) => (memory.clone(), 0),
+            (None, None) => (input.x.clone(), input.first),
+            (None, Some(past)) => {
+                let all = Tensor::cat(vec![past.clone().detach(), input.x.clone()], 1);
+                (all, input.first - past.dims()[1])
+            }
+        };
+        // From here on a length is the place where padding starts.
+        for length in input.key_lengths.iter_mut().flatten() {
+            *length += first_key;
+        }
+        let (k, v) = (self.keys(memory.clone()), self.values(memory));
         let q = self.queries(input.x.clone());
-        self.finish(&input, input.first, 0, q, k, v)
+        self.finish(&input, input.first, first_key, q, k, v)
     }
 
     /// [`Self::forward`] for the tokens after those in the cache: `input.first` is taken from it. With a memory, keys and
@@ -144,6 +163,13 @@ impl Attention {
             let reason =
                 "sees keys after the query, which a cache does not have yet; use a causal pattern";
             return Err(Error::setting("pattern", self.settings.pattern.name(), reason));
+        }
+        if input.past.is_some() {
+            return Err(Error::combination(
+                "past",
+                "a cache",
+                "the cache is the past; use one of them",
+            ));
         }
         cache.claim(&self.settings)?;
         let q = self.queries(input.x.clone());
@@ -186,7 +212,9 @@ impl Attention {
             Mixing::Softmax(_) => attend(&call, input.path, q, k, v)?,
             Mixing::Linear(_) => {
                 let causal = self.settings.pattern.is_causal();
-                let linear = LinearCall { causal, key_lengths: input.key_lengths.clone() };
+                let count = |end: &usize| end.saturating_sub(first_key);
+                let key_lengths = input.key_lengths.as_ref().map(|e| e.iter().map(count).collect());
+                let linear = LinearCall { causal, key_lengths };
                 linear::attend(&linear, &call, input.path, q, k, v)?
             }
         };
@@ -227,19 +255,27 @@ impl Attention {
         k: &Tensor<4>,
     ) -> Result<Call, Error> {
         let ([batch, _, queries, _], keys) = (q.dims(), k.dims()[2]);
-        let scene = Scene { heads: self.sizes, documents: input.documents.as_deref() };
+        let Heads { heads, kv_heads, head_dim, .. } = self.sizes;
+        let shape = Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim: head_dim };
+        let padding = input.key_lengths.clone().map(kernels::KeyLengths::new).transpose()?;
+        padding.as_ref().map_or(Ok(()), |padding| padding.check(&shape))?;
+        let focus = self.pattern.as_ref().map(|pattern| {
+            let there = |length: &usize| length.saturating_sub(first_key).min(keys);
+            let counts = input.key_lengths.as_ref().map(|all| all.iter().map(there).collect());
+            pattern.focus(input.x.clone(), first_key, &counts.unwrap_or_else(|| vec![keys]))
+        });
+        let documents = input.documents.as_deref();
+        let scene = Scene { heads: self.sizes, documents, first_query, focus: focus.as_ref() };
         let mut pattern = self.settings.pattern.build(&scene)?;
-        if let Some(lengths) = &input.key_lengths {
-            pattern = Box::new(kernels::And(pattern, kernels::KeyLengths::new(lengths.clone())?));
+        if let Some(padding) = padding {
+            pattern = Box::new(kernels::And(pattern, padding));
         }
         if let Some(own) = &input.pattern {
             pattern = Box::new(kernels::And(pattern, Shared(own.clone())));
         }
-        let (head_dim, heads, kv_heads) =
-            (self.sizes.head_dim, self.sizes.heads, self.sizes.kv_heads);
-        let value_dim = head_dim;
-        pattern.check(&Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim })?;
+        pattern.check(&shape)?;
         let mut call = Call::new(head_dim, Arc::from(pattern));
+        call.focus = focus;
         call.first_query = first_query;
         call.first_key = first_key;
         call.compare = self.score.compare();
@@ -264,8 +300,7 @@ impl Attention {
         };
         if !self.settings.mixing.has_scores() && input.pattern.is_some() {
             let reason = "its state sums all keys, or all up to the query";
-            let (first, second) = ("linear".into(), "a pattern of the caller's".into());
-            return Err(Error::Combination { first, second, reason });
+            return Err(Error::combination("linear", "a pattern of the caller's", reason));
         }
         let right = width == self.sizes.width;
         expected("x", &input.x, right, format!("[batch, length, {}]", self.sizes.width))?;
@@ -274,6 +309,19 @@ impl Attention {
             let right = width == self.sizes.width && sequences == batch;
             let want = format!("[{batch}, length, {}]", self.sizes.width);
             expected("memory", memory, right, want)?;
+        }
+        if let Some(past) = &input.past {
+            if input.memory.is_some() {
+                let reason = "a past stands before x, and keys are made of the memory instead";
+                return Err(Error::combination("past", "a memory", reason));
+            }
+            let [sequences, places, width] = past.dims();
+            let right = width == self.sizes.width && sequences == batch;
+            expected("past", past, right, format!("[{batch}, places, {}]", self.sizes.width))?;
+            if places > input.first {
+                let reason = format!("the past has {places} places before it");
+                return Err(Error::setting("first", input.first, reason));
+            }
         }
         Ok(())
     }

@@ -17,13 +17,14 @@
 //!
 //! On burn's CPU backend the fused kernels of [`whatwhere_kernels`] compute both passes; on every other backend, or with
 //! [`Path::Composed`], the same call is a composition of tensor operations. Tests hold the two against each other for
-//! every combination. [`combinations`] says what goes with what; the rest is refused when settings are read.
+//! every combination, and for a handful of them on a GPU, too (feature `wgpu`, which adds over twenty minutes to a build).
+//! [`combinations`] says what goes with what; the rest is refused when settings are read.
 //!
 //! # The choices
 //! | setting | choices |
 //! |---|---|
 //! | `score` | `scaled_dot`, `dot`, `general`, `additive`, `cosine`; `soft_cap` on any |
-//! | `pattern` | `full`, `causal`, `window`, `dilated`, `strided`, `fixed`, `random`, `global`, `prefix`, `document`, `and`, `or` |
+//! | `pattern` | `full`, `causal`, `window`, `dilated`, `strided`, `fixed`, `random`, `global`, `prefix`, `document`, `predicted` (Luong's local-p), `and`, `or` |
 //! | `position` | `none`, `sinusoidal`, `learned`, `shaw`, `transformer_xl`, `rotary`, `polar`, `single_angle`, `alibi`, `t5`; one or a list |
 //! | `mixing` | `softmax`, `linear` |
 //! | `heads`, `kv_heads` | equal: multi-head; 1 key head: multi-query; between: grouped |
@@ -38,7 +39,7 @@
 //! - **`shaw`**: the key is content plus a vector for its clipped distance, and so is the value. Where enters as `q·a`, what
 //!   the query asks of a distance. Beyond the clip, all distances look alike.
 //! - **`transformer_xl`**: four terms keep what and where apart: content, what is asked of the distance, and a global bias
-//!   for each. Distances are sinusoids, projected. It was made for segments that remember the one before.
+//!   for each. Distances are sinusoids, projected. It was made for segments that remember the one before ([`Input::past`]).
 //! - **`rotary`**: place turns pairs of channels, so that a product depends on the distance. What and where share the phase:
 //!   content decides at which distance a pair agrees best. It needs [`Scaling`] beyond the trained length.
 //! - **`polar`**: what is a magnitude, where a phase; neither can imitate the other. The score is a sum of magnitudes, each

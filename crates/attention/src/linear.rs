@@ -44,7 +44,14 @@ pub(crate) fn attend(
         return Ok(out);
     }
     if path == Path::Fused {
-        let reason = format!("needs the CPU backend, found {:?}", q.device());
+        let reason = if fits {
+            format!("needs the CPU backend, found {:?}", q.device())
+        } else {
+            let (queries, keys) = (q.dims()[2], k.dims()[2]);
+            format!(
+                "causal linear mixing is for as many keys as queries, found {keys} and {queries}"
+            )
+        };
         return Err(Error::setting("path", "fused", reason));
     }
     let heads = q.dims()[1];

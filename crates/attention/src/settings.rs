@@ -135,17 +135,17 @@ impl AttentionSettings {
         for (i, position) in self.position.iter().enumerate() {
             if position.role().turns_channels() && matches!(self.score, Score::Additive(_)) {
                 let reason = "tanh(q + k) does not depend on the distance after a rotation";
-                return Err(combination(position.name(), self.score.name(), reason));
+                return Err(Error::combination(position.name(), self.score.name(), reason));
             }
             for other in &self.position[..i] {
                 if position.name() == other.name() {
                     let reason = "an encoding can be listed once";
-                    return Err(combination(position.name(), other.name(), reason));
+                    return Err(Error::combination(position.name(), other.name(), reason));
                 }
                 if position.role().claims(sizes).overlaps(&other.role().claims(sizes)) {
                     let reason =
                         "both turn the same channels of the same heads; give each its share";
-                    return Err(combination(other.name(), position.name(), reason));
+                    return Err(Error::combination(other.name(), position.name(), reason));
                 }
             }
         }
@@ -159,31 +159,35 @@ impl AttentionSettings {
         }
         if !matches!(self.score, Score::ScaledDot(_)) {
             let reason = "without scores there is none to choose; leave it at scaled_dot";
-            return Err(combination(mixing, self.score.name(), reason));
+            return Err(Error::combination(mixing, self.score.name(), reason));
         }
         if !matches!(self.pattern, Pattern::Full(_) | Pattern::Causal(_)) {
             let reason = "its state sums all keys, or all up to the query; use full or causal";
-            return Err(combination(mixing, self.pattern.name(), reason));
+            return Err(Error::combination(mixing, self.pattern.name(), reason));
         }
         for position in &self.position {
             let role = position.role();
             if role.adds_to_scores() || role.turns_channels() {
                 let reason = "without scores there is nothing to add to or to turn; use an encoding of embeddings";
-                return Err(combination(mixing, position.name(), reason));
+                return Err(Error::combination(mixing, position.name(), reason));
             }
         }
         if self.soft_cap.is_some() {
-            return Err(combination(mixing, "soft_cap", "without scores there is nothing to cap"));
+            return Err(Error::combination(
+                mixing,
+                "soft_cap",
+                "without scores there is nothing to cap",
+            ));
         }
         if self.dropout > 0.0 {
-            return Err(combination(mixing, "dropout", "without weights there is nothing to drop"));
+            return Err(Error::combination(
+                mixing,
+                "dropout",
+                "without weights there is nothing to drop",
+            ));
         }
         Ok(())
     }
-}
-
-fn combination(first: &str, second: &str, reason: &'static str) -> Error {
-    Error::Combination { first: first.into(), second: second.into(), reason }
 }
 
 #[cfg(test)]
@@ -229,6 +233,11 @@ mod tests {
             ("wdith = 3", "unknown field `wdith`"),
             ("head_dim = 7", "head_dim = 7: rotary turns pairs"),
             ("pattern = { kind = 'window', left = 0 }", "pattern.left = 0"),
+            ("pattern = { kind = 'predicted', radius = 0 }", "pattern.radius = 0"),
+            (
+                "pattern = { kind = 'and', of = ['causal', 'predicted'] }",
+                "predicted with and: its center is a share of all keys",
+            ),
             ("score = 'additive'", "rotary with additive"),
             ("position = ['rotary', 'polar']", "rotary with polar: both turn the same channels"),
             ("mixing = 'linear'\nposition = 't5'", "linear with t5"),

@@ -178,6 +178,36 @@ fn a_memory_is_projected_once_and_kept() {
 }
 
 #[test]
+fn predicted_places_in_a_memory_are_the_same_token_by_token() {
+    let device = Device::flex();
+    let settings = AttentionSettings {
+        width: 24,
+        heads: 4,
+        position: vec![],
+        pattern: pattern::Predicted { radius: 3 }.into(),
+        ..Default::default()
+    };
+    let layer = settings.build(&device).unwrap();
+    let normal =
+        |length| Tensor::<3>::random([2, length, 24], Distribution::Normal(0.0, 1.0), &device);
+    let (x, memory) = (normal(6), normal(21));
+    let input = |x: Tensor<3>, first| Input {
+        memory: Some(memory.clone()),
+        key_lengths: Some(vec![21, 13]),
+        first,
+        ..Input::new(x)
+    };
+    let whole = values(layer.forward(input(x.clone(), 0)).unwrap());
+    let mut cache = Cache::new();
+    let steps =
+        (0..6).map(|i| layer.decode(input(x.clone().narrow(1, i, 1), i), &mut cache).unwrap());
+    assert_close("predicted", &values(Tensor::cat(steps.collect(), 1)), &whole);
+    // Without a memory, later keys would be missing.
+    let error = layer.decode(Input::new(x), &mut Cache::new()).unwrap_err();
+    assert!(error.to_string().contains("sees keys after the query"), "{error}");
+}
+
+#[test]
 fn reordering_moves_sequences() {
     let device = Device::flex();
     let layer =

@@ -2,14 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at once")]
 
-use burn::{
-    module::{Module, ModuleVisitor, Param},
-    tensor::{Device, Distribution, Gradients, Tensor},
-};
+#[path = "common/outcome.rs"]
+mod outcome;
+
+use burn::tensor::{Device, Distribution, Tensor};
 use whatwhere_attention::{
-    Attention, AttentionSettings, Error, Input, Mixing, Path, Pattern, Position, Scaling, Score,
-    pattern, position,
+    AttentionSettings, Error, Input, Mixing, Path, Pattern, Position, Scaling, Score, pattern,
+    position,
 };
+
+use outcome::{Outcome, run};
 
 /// f32 rounding of sums over some dozen terms of size 1, twice over.
 const TOLERANCE: f32 = 2e-4;
@@ -23,65 +25,9 @@ fn small(pattern: Pattern) -> Pattern {
         Pattern::Strided(_) => pattern::Strided { stride: 5 }.into(),
         Pattern::Fixed(_) => pattern::Fixed { stride: 5, summary: 2 }.into(),
         Pattern::Random(_) => pattern::Random { block: 4, count: 2, length: 24, seed: 3 }.into(),
+        Pattern::Predicted(_) => pattern::Predicted { radius: 4 }.into(),
         Pattern::Prefix(_) => pattern::Prefix { length: 6 }.into(),
         other => other,
-    }
-}
-
-/// Names and values of every parameter's gradient.
-struct Collect<'a> {
-    gradients: &'a Gradients,
-    path: Vec<String>,
-    found: Vec<(String, Option<Vec<f32>>)>,
-}
-
-impl ModuleVisitor for Collect<'_> {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.push(name.into());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let tensor = param.val();
-        if tensor.is_require_grad() {
-            let gradient =
-                tensor.grad(self.gradients).map(|g| g.into_data().try_to_vec::<f32>().unwrap());
-            self.found.push((self.path.join("."), gradient));
-        }
-    }
-}
-
-struct Outcome {
-    out: Vec<f32>,
-    gradients: Vec<(String, Option<Vec<f32>>)>,
-    d_x: Vec<f32>,
-}
-
-fn run(layer: &Attention, x: &Tensor<3>, path: Path) -> Outcome {
-    let x = x.clone().detach().require_grad();
-    let input = Input {
-        documents: Some(vec![vec![0, 7, 12]]),
-        key_lengths: Some(vec![LENGTH, LENGTH - 4]),
-        seed: Some(5),
-        path,
-        ..Input::new(x.clone())
-    };
-    let out = layer.forward(input).unwrap();
-    let [batch, length, width] = out.dims();
-    let weights: Vec<f32> =
-        (0..batch * length * width).map(|i| ((i * 37) % 101) as f32 / 50.0 - 1.0).collect();
-    let weights =
-        Tensor::<1>::from_floats(weights.as_slice(), &out.device()).reshape([batch, length, width]);
-    let gradients = (out.clone() * weights).sum().backward();
-    let mut collect = Collect { gradients: &gradients, path: Vec::new(), found: Vec::new() };
-    layer.visit(&mut collect);
-    Outcome {
-        out: out.into_data().try_to_vec::<f32>().unwrap(),
-        d_x: x.grad(&gradients).expect("x takes part").into_data().try_to_vec::<f32>().unwrap(),
-        gradients: collect.found,
     }
 }
 
@@ -104,7 +50,14 @@ fn check(settings: &AttentionSettings) {
     let layer = settings.build(&device).unwrap();
     let x =
         Tensor::<3>::random([2, LENGTH, settings.width], Distribution::Normal(0.0, 1.0), &device);
-    let (fused, composed) = (run(&layer, &x, Path::Fused), run(&layer, &x, Path::Composed));
+    let input = |path| Input {
+        documents: Some(vec![vec![0, 7, 12]]),
+        key_lengths: Some(vec![LENGTH, LENGTH - 4]),
+        seed: Some(5),
+        path,
+        ..Input::new(x.clone())
+    };
+    let (fused, composed) = (run(&layer, input(Path::Fused)), run(&layer, input(Path::Composed)));
     assert_close(&format!("{name}: out"), &fused.out, &composed.out);
     assert_close(&format!("{name}: d_x"), &fused.d_x, &composed.d_x);
     for ((parameter, a), (_, b)) in fused.gradients.iter().zip(&composed.gradients) {
@@ -147,6 +100,31 @@ fn both_paths_agree_for_every_score_pattern_and_position() {
     }
     // Additive under rotary, polar and single_angle.
     assert_eq!(refused, 3 * Pattern::all().len());
+}
+
+#[test]
+fn a_predicted_place_learns_from_a_memory_longer_than_the_queries() {
+    let device = Device::flex().autodiff();
+    let settings = AttentionSettings {
+        pattern: pattern::Predicted::default().into(),
+        position: vec![],
+        ..base()
+    };
+    let layer = settings.build(&device).unwrap();
+    let normal =
+        |length| Tensor::<3>::random([2, length, 24], Distribution::Normal(0.0, 1.0), &device);
+    let (x, memory) = (normal(5), normal(130));
+    let input = |path| Input { memory: Some(memory.clone()), path, ..Input::new(x.clone()) };
+    let (fused, composed) = (run(&layer, input(Path::Fused)), run(&layer, input(Path::Composed)));
+    assert_close("out", &fused.out, &composed.out);
+    for name in ["pattern.hidden.weight", "pattern.place.weight"] {
+        let of = |outcome: &Outcome| {
+            let found = outcome.gradients.iter().find(|(parameter, _)| parameter.contains(name));
+            found.and_then(|(_, gradient)| gradient.clone()).expect(name)
+        };
+        assert!(of(&fused).iter().any(|x| *x != 0.0), "{name}: no gradient");
+        assert_close(name, &of(&fused), &of(&composed));
+    }
 }
 
 #[test]

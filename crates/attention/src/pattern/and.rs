@@ -28,10 +28,7 @@ fn parts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Pattern>, D::
 
 impl Seeing for And {
     fn check(&self) -> Result<(), Error> {
-        if self.of.is_empty() {
-            return Err(Error::setting("pattern.of", "[]", "expected at least one pattern"));
-        }
-        self.of.iter().try_for_each(Pattern::check)
+        super::check_parts("and", &self.of)
     }
 
     fn build(&self, scene: &Scene) -> Result<Box<dyn kernels::Pattern>, Error> {

@@ -10,14 +10,16 @@ mod fixed;
 mod full;
 mod global;
 mod or;
+mod predicted;
 mod prefix;
 mod random;
 mod strided;
 mod window;
 
+use burn::tensor::Device;
 use whatwhere_kernels::pattern as kernels;
 
-use crate::{Error, axis::axis, heads::Heads};
+use crate::{Error, axis::axis, call::Focus, heads::Heads};
 
 pub use and::And;
 pub use causal::Causal;
@@ -27,6 +29,7 @@ pub use fixed::Fixed;
 pub use full::Full;
 pub use global::Global;
 pub use or::Or;
+pub use predicted::{Predicted, PredictedLayer};
 pub use prefix::Prefix;
 pub use random::Random;
 pub use strided::Strided;
@@ -39,6 +42,10 @@ pub struct Scene<'a> {
     pub heads: Heads,
     /// Where the documents of each sequence start, for [`Document`].
     pub documents: Option<&'a [Vec<usize>]>,
+    /// Place of the first query.
+    pub first_query: usize,
+    /// Where queries look, for a pattern that [follows content](Seeing::follows_content).
+    pub focus: Option<&'a Focus>,
 }
 
 /// Settings of a pattern.
@@ -58,6 +65,16 @@ pub trait Seeing {
 
     /// Whether no query sees a key after its own place.
     fn is_causal(&self) -> bool;
+
+    /// The part that learns, for a pattern that follows content; most are fixed.
+    fn layer(&self, _heads: &Heads, _device: &Device) -> Option<PredictedLayer> {
+        None
+    }
+
+    /// Whether what is seen depends on what the queries hold, not only on places.
+    fn follows_content(&self) -> bool {
+        false
+    }
 }
 
 axis! {
@@ -73,6 +90,7 @@ axis! {
         Global => "global",
         Prefix => "prefix",
         Document => "document",
+        Predicted => "predicted",
         And => "and",
         Or => "or",
     }
@@ -89,6 +107,11 @@ impl Pattern {
         self.role().build(scene)
     }
 
+    /// The part that learns, for a pattern that follows content.
+    pub fn layer(&self, heads: &Heads, device: &Device) -> Option<PredictedLayer> {
+        self.role().layer(heads, device)
+    }
+
     /// How many keys before its own place a query can see at the most; nothing if there is no such bound.
     pub fn reach(&self) -> Option<usize> {
         self.role().reach()
@@ -98,4 +121,18 @@ impl Pattern {
     pub fn is_causal(&self) -> bool {
         self.role().is_causal()
     }
+}
+
+/// Refuses parts that `and` and `or` cannot join.
+fn check_parts(joint: &'static str, of: &[Pattern]) -> Result<(), Error> {
+    if of.is_empty() {
+        return Err(Error::setting("pattern.of", "[]", "expected at least one pattern"));
+    }
+    of.iter().try_for_each(|part| {
+        if part.role().follows_content() {
+            let reason = "its center is a share of all keys, and its Gaussian weighs every key that is seen; use it alone";
+            return Err(Error::combination(part.name(), joint, reason));
+        }
+        part.check()
+    })
 }

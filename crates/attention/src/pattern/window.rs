@@ -1,5 +1,6 @@
 //! Window: a query sees `left` keys before its place and `right` after it.
-//! Beltagy et al. 2020, <https://arxiv.org/abs/2004.05150>; Luong's local-m has left = right = 10. Cost length × window.
+//! Beltagy et al. 2020, <https://arxiv.org/abs/2004.05150>; Luong's local-m has left = right = 10
+//! (`predicted` is his local-p). Cost length × window.
 
 use serde::{Deserialize, Serialize};
 use whatwhere_kernels::pattern as kernels;
@@ -7,7 +8,7 @@ use whatwhere_kernels::pattern as kernels;
 use super::{Scene, Seeing};
 use crate::Error;
 
-/// a query sees `left` keys before its place and `right` after it.
+/// A query sees `left` keys before its place and `right` after it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Window {

@@ -37,6 +37,12 @@ impl File {
         Tensor::from_data(TensorData::new(values, shape), &Device::flex())
     }
 
+    #[allow(dead_code, reason = "not every file leaves out tensors")]
+    pub(crate) fn has(&self, name: &str) -> bool {
+        let file = SafeTensors::deserialize(&self.0).expect("a safetensors file");
+        file.tensor(name).is_ok()
+    }
+
     /// Token ids, flattened.
     pub(crate) fn ids(&self, name: &str) -> Tensor<1, Int> {
         let (values, _) = self.words(name, |b| i64::from(i32::from_le_bytes(b)));

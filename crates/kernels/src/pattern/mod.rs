@@ -26,6 +26,7 @@ mod per_batch;
 mod prefix;
 mod random;
 mod ranges;
+mod spans;
 mod strided;
 #[cfg(test)]
 mod tests;
@@ -44,6 +45,7 @@ pub use key_lengths::KeyLengths;
 pub use or::Or;
 pub use prefix::Prefix;
 pub use random::{Draw, Random};
+pub use spans::Spans;
 pub use strided::Strided;
 pub use window::Window;
 

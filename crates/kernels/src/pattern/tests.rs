@@ -22,6 +22,8 @@ fn every_pattern() -> Vec<Case> {
     let strided = |stride| Box::new(Strided::new(stride).unwrap());
     let fixed = |stride, summary| Box::new(Fixed::new(stride, summary).unwrap());
     let documents = |starts| Box::new(Documents::new(starts).unwrap());
+    let wander = |row: usize| row * 7 % 60..row * 7 % 60 + row % 23;
+    let spans = |spans| Box::new(Spans::new([2, 2, 50], 3, spans).unwrap());
     vec![
         exact("full", Box::new(Full)),
         exact("causal", Box::new(Causal::upper_left())),
@@ -54,6 +56,8 @@ fn every_pattern() -> Vec<Case> {
         exact("documents per sequence", documents(vec![vec![30], vec![]])),
         exact("key lengths", Box::new(KeyLengths::new(vec![33]).unwrap())),
         exact("key lengths per sequence", Box::new(KeyLengths::new(vec![64, 0]).unwrap())),
+        exact("spans", spans((0..200).map(wander).collect())),
+        exact("spans, all alike", spans(vec![20..90; 200])),
         loose("function", Box::new(from_fn(|p| (p.query ^ p.key ^ p.head) % 3 == p.batch % 3))),
         loose("and", Box::new(And(Causal::upper_left(), window))),
         loose("or", Box::new(Or(window, Global::first(6)))),

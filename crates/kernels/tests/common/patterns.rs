@@ -1,8 +1,11 @@
 //! Every kind of pattern, fitted to the sizes of a call.
 
-use whatwhere_kernels::pattern::{
-    And, Causal, Dilated, Documents, Draw, Fixed, Full, Global, KeyLengths, Or, Pattern, Prefix,
-    Random, Strided, Window, from_fn,
+use whatwhere_kernels::{
+    Shape,
+    pattern::{
+        And, Causal, Dilated, Documents, Draw, Fixed, Full, Global, KeyLengths, Or, Pattern,
+        Prefix, Random, Spans, Strided, Window, from_fn,
+    },
 };
 
 use super::Sizes;
@@ -56,6 +59,7 @@ pub(crate) fn every_pattern() -> Vec<PatternChoice> {
         choice("causal and (window or global)", |_| {
             Box::new(And(Causal::upper_left(), Or(WINDOW, Global::at(vec![4, 30]))))
         }),
+        choice("spans", |s| Box::new(spans(s))),
         choice("function", |_| {
             Box::new(from_fn(|p| (p.query * 3 + p.key * 5 + p.head + p.batch) % 7 < 3))
         }),
@@ -75,6 +79,17 @@ fn random(sizes: &Sizes) -> Random {
     let count = 3.min(end.div_ceil(block));
     Random::new(Draw { heads: sizes.shape.heads, queries: end, keys: end, block, count, seed: 3 })
         .expect("the count is at most the number of blocks")
+}
+
+/// Ranges that wander from row to row, some of them empty.
+fn spans(sizes: &Sizes) -> Spans {
+    let Shape { batch, heads, queries, keys, .. } = sizes.shape;
+    let spans = (0..batch * heads * queries).map(|row| {
+        let start = sizes.first_key + row * 11 % (keys + 3);
+        start..start + row % 9
+    });
+    Spans::new([batch, heads, queries], sizes.first_query, spans.collect())
+        .expect("a range for each row")
 }
 
 /// Every second sequence is shorter, every third has no keys at all.
