@@ -9,13 +9,13 @@ const CHUNK: usize = 1 << 14;
 
 /// The seeds of one pass, one for each site that drops.
 #[derive(Clone, Copy, Debug)]
-pub struct Seeds {
+pub(crate) struct Seeds {
     next: Option<u64>,
 }
 
 impl Seeds {
     /// Seeds derived from this one; without one nothing is dropped.
-    pub fn new(seed: Option<u64>) -> Self {
+    pub(crate) fn new(seed: Option<u64>) -> Self {
         Self { next: seed }
     }
 

@@ -223,6 +223,12 @@ impl ModelSettings {
         Ok(settings)
     }
 
+    /// How many places the decoder knows; nothing if there is no such bound.
+    pub fn longest(&self) -> Option<usize> {
+        let attention = self.attention(Site::Decoder, 0).ok()?;
+        attention.position.iter().filter_map(|position| position.limit()).min()
+    }
+
     /// Refuses settings out of range, and attention that does not fit its place.
     pub fn check(&self) -> Result<(), Error> {
         for (setting, found) in [("width", self.width), ("layers", self.layers)] {
@@ -250,6 +256,15 @@ impl ModelSettings {
         }
         for layer in 0..self.decoder_depth() {
             let settings = self.attention(Site::Decoder, layer)?;
+            if self.memory > 0
+                && let Some(position) = settings.position.iter().find(|p| p.embeds())
+            {
+                let reason = format!(
+                    "with {}: places of kept segments are known by distance only; use a relative encoding",
+                    position.name()
+                );
+                return Err(Error::setting("memory", self.memory, reason));
+            }
             if !settings.pattern.is_causal() {
                 let reason = "sees later tokens, which a decoder has to predict; use a causal one";
                 return Err(Error::setting("attention.pattern", settings.pattern.name(), reason));
@@ -303,6 +318,7 @@ mod tests {
             ("attention = { pattern = 'full' }", "attention.pattern = full: sees later tokens"),
             ("attention = { heads = 7 }", "heads = 7: does not divide width = 256"),
             ("family = 'encoder'\nmemory = 3", "only a decoder reads segment"),
+            ("memory = 3\nattention = { position = 'learned' }", "memory = 3: with learned"),
             ("encoder_layers = 3", "only family = \"encoder_decoder\""),
             ("dropout = 1.0", "dropout = 1"),
         ];

@@ -53,6 +53,10 @@ impl Encoding for Learned {
     fn embeds(&self) -> bool {
         true
     }
+
+    fn limit(&self) -> Option<usize> {
+        Some(self.length)
+    }
 }
 
 impl Encode for LearnedLayer {

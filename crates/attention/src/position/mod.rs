@@ -61,6 +61,11 @@ pub trait Encoding {
         false
     }
 
+    /// How many places the encoding knows; nothing if there is no such bound.
+    fn limit(&self) -> Option<usize> {
+        None
+    }
+
     /// Whether the encoding adds to scores or values.
     fn adds_to_scores(&self) -> bool {
         false
@@ -164,6 +169,11 @@ impl Position {
     /// Whether the encoding is added to embeddings, once, before the first layer: a model keeps it apart from its layers.
     pub fn embeds(&self) -> bool {
         self.role().embeds()
+    }
+
+    /// How many places the encoding knows; nothing if there is no such bound.
+    pub fn limit(&self) -> Option<usize> {
+        self.role().limit()
     }
 
     /// The encoding with its parameters.

@@ -14,6 +14,8 @@ pub use sampling::{Sampler, Sampling};
 
 /// Goes on after a prompt, one token at a time, until `each` breaks or `limit` tokens are written. Returns what was
 /// written, without the prompt. `source` is what an encoder-decoder reads; its prompt is the token that begins.
+///
+/// A model that knows only so many places reads the last half of them again when it has come to their end.
 pub fn write(
     model: &Model,
     source: Option<&Sequences>,
@@ -29,17 +31,27 @@ pub fn write(
     if limit == 0 {
         return Ok(Vec::new());
     }
+    let places = model.settings().longest().unwrap_or(usize::MAX);
     let mut writing = model.start(source)?;
-    let mut logits = next(model, &[text.as_slice()], &mut writing)?;
+    let mut logits = next(model, &[last(&text, places)], &mut writing)?;
     for written in 1..=limit {
         let token = sampler.pick(&mut logits[0], &text);
         text.push(token);
         if each(token).is_break() || written == limit {
             break;
         }
-        logits = next(model, &[&[token]], &mut writing)?;
+        logits = if writing.length() < places {
+            next(model, &[&[token]], &mut writing)?
+        } else {
+            writing = model.start(source)?;
+            next(model, &[last(&text, places.div_ceil(2))], &mut writing)?
+        };
     }
     Ok(text.split_off(prompt.len()))
+}
+
+fn last(text: &[u32], count: usize) -> &[u32] {
+    &text[text.len().saturating_sub(count)..]
 }
 
 /// Scores after the last of the given tokens of each sequence.

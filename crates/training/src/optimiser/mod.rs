@@ -1,0 +1,303 @@
+//! Optimisers: from gradients to updates, over parameters by name.
+//!
+//! Weight decay acts on the matrices of projections only: not on norms, biases, embeddings, or what encodings learn.
+
+mod adam;
+mod muon;
+mod sgd;
+
+use std::collections::HashMap;
+
+use burn::{
+    module::{Module, ModuleMapper, ModuleVisitor, Param},
+    tensor::{Gradients, Tensor, TensorData},
+};
+use rayon::prelude::*;
+use serde::{Deserialize, Deserializer, Serialize};
+use whatwhere_transformer::Model;
+
+use crate::Error;
+
+pub use adam::{Adam, AdamW};
+pub use muon::Muon;
+pub use sgd::Sgd;
+
+/// Who turns gradients into updates; `kind` names the choice.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Optimiser {
+    /// `adamw`; see [`AdamW`].
+    AdamW(AdamW),
+    /// `adam`; see [`Adam`].
+    Adam(Adam),
+    /// `sgd`; see [`Sgd`].
+    Sgd(Sgd),
+    /// `muon`; see [`Muon`].
+    Muon(Muon),
+}
+
+impl Default for Optimiser {
+    fn default() -> Self {
+        Self::AdamW(AdamW::default())
+    }
+}
+
+/// Reads `"adamw"` or `{ kind = "adamw", beta2 = 0.95 }`.
+pub(crate) fn name_or_table<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Optimiser, D::Error> {
+    let table = match toml::Value::deserialize(deserializer)? {
+        toml::Value::String(name) => toml::Table::from_iter([("kind".into(), name.into())]).into(),
+        other => other,
+    };
+    Optimiser::deserialize(table).map_err(serde::de::Error::custom)
+}
+
+/// A parameter in an update.
+pub(crate) struct Update<'a> {
+    /// Its values.
+    pub(crate) values: &'a mut [f32],
+    /// Its gradient.
+    pub(crate) gradient: &'a [f32],
+    /// What the optimiser remembers of it: as many slots as it asks for, each as long as the values.
+    pub(crate) slots: &'a mut [Vec<f32>],
+    /// Its sizes.
+    pub(crate) shape: &'a [usize],
+    /// Whether it is the matrix of a projection inside a stack.
+    pub(crate) is_matrix: bool,
+    /// Whether weight decay acts on it.
+    pub(crate) decays: bool,
+    /// The learning rate of this update.
+    pub(crate) lr: f64,
+    /// Updates so far, this one included.
+    pub(crate) step: u64,
+}
+
+/// What an optimiser does with one parameter.
+pub(crate) trait Rule {
+    fn check(&self) -> Result<(), Error>;
+
+    /// Values to remember for each value of a parameter.
+    fn slots(&self) -> usize;
+
+    fn update(&self, update: Update);
+}
+
+impl Optimiser {
+    fn rule(&self) -> &dyn Rule {
+        match self {
+            Self::AdamW(rule) => rule,
+            Self::Adam(rule) => rule,
+            Self::Sgd(rule) => rule,
+            Self::Muon(rule) => rule,
+        }
+    }
+
+    /// Refuses settings out of range.
+    pub fn check(&self) -> Result<(), Error> {
+        self.rule().check()
+    }
+}
+
+/// Gradients of a model by name, in the order of its parameters.
+#[derive(Debug, Default)]
+pub(crate) struct Collected {
+    pub(crate) names: Vec<String>,
+    pub(crate) values: Vec<Vec<f32>>,
+}
+
+impl Collected {
+    /// Adds the gradients of one backward pass.
+    pub(crate) fn add(&mut self, model: &Model, gradients: Gradients) {
+        let first = self.names.is_empty();
+        let mut taking = Taking { gradients, path: Vec::new(), at: 0, into: self, first };
+        model.visit(&mut taking);
+    }
+
+    /// The length of all gradients together.
+    pub(crate) fn norm(&self) -> f64 {
+        self.values.iter().map(|values| squares(values)).sum::<f64>().sqrt()
+    }
+
+    /// Multiplies all gradients.
+    pub(crate) fn scale(&mut self, factor: f32) {
+        for values in &mut self.values {
+            values.par_chunks_mut(CHUNK).for_each(|chunk| {
+                for value in chunk {
+                    *value *= factor;
+                }
+            });
+        }
+    }
+}
+
+/// Values handled by one task; fixed, so that sums do not depend on the number of threads.
+const CHUNK: usize = 1 << 15;
+
+fn squares(values: &[f32]) -> f64 {
+    let parts: Vec<f64> = values
+        .par_chunks(CHUNK)
+        .map(|chunk| chunk.iter().map(|value| f64::from(*value) * f64::from(*value)).sum())
+        .collect();
+    parts.iter().sum()
+}
+
+struct Taking<'a> {
+    gradients: Gradients,
+    path: Vec<String>,
+    at: usize,
+    into: &'a mut Collected,
+    first: bool,
+}
+
+impl ModuleVisitor for Taking<'_> {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.push(name.into());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let value = param.val();
+        // A parameter that no target has reached, such as an unused expert of a place, has no gradient.
+        let gradient = match value.grad_remove(&mut self.gradients) {
+            Some(gradient) => gradient.into_data().try_into_vec().expect("gradients are f32"),
+            None => vec![0.0; value.shape().num_elements()],
+        };
+        if self.first {
+            self.into.names.push(self.path.join("."));
+            self.into.values.push(gradient);
+        } else {
+            let sum = &mut self.into.values[self.at];
+            sum.par_chunks_mut(CHUNK).zip(gradient.par_chunks(CHUNK)).for_each(|(sum, more)| {
+                for (sum, more) in sum.iter_mut().zip(more) {
+                    *sum += more;
+                }
+            });
+        }
+        self.at += 1;
+    }
+}
+
+/// An optimiser at work: its rule, and what it remembers of each parameter.
+#[derive(Clone, Debug)]
+pub(crate) struct Working {
+    optimiser: Optimiser,
+    /// By the parameter's name.
+    pub(crate) slots: HashMap<String, Vec<Vec<f32>>>,
+}
+
+impl Working {
+    pub(crate) fn new(optimiser: Optimiser) -> Self {
+        Self { optimiser, slots: HashMap::new() }
+    }
+
+    /// The number of slots of each parameter.
+    pub(crate) fn slots_each(&self) -> usize {
+        self.optimiser.rule().slots()
+    }
+
+    /// The model after one update. `step` counts from 1.
+    pub(crate) fn update(&mut self, model: Model, gradients: &Collected, lr: f64, step: u64) -> Model {
+        let mut applying = Applying { working: self, gradients, at: 0, lr, step, path: Vec::new() };
+        model.map(&mut applying)
+    }
+}
+
+struct Applying<'a> {
+    working: &'a mut Working,
+    gradients: &'a Collected,
+    at: usize,
+    lr: f64,
+    step: u64,
+    /// Names and kinds of the modules around the parameter.
+    path: Vec<(String, String)>,
+}
+
+impl ModuleMapper for Applying<'_> {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.push((name.into(), container.into()));
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.pop();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let (name, gradient) = (&self.gradients.names[self.at], &self.gradients.values[self.at]);
+        self.at += 1;
+        if !param.val().is_require_grad() {
+            return param;
+        }
+        let in_linear = matches!(
+            self.path.as_slice(),
+            [.., (_, kind), (name, _)] if kind == "Struct:Linear" && name == "weight"
+        );
+        let Working { optimiser, slots } = &mut *self.working;
+        let rule = optimiser.rule();
+        let slots = slots
+            .entry(name.clone())
+            .or_insert_with(|| vec![vec![0.0; gradient.len()]; rule.slots()]);
+        let (lr, step, deep) = (self.lr, self.step, self.path.len() > 2);
+        param.map(|tensor| {
+            let (shape, device) = (tensor.shape(), tensor.device());
+            let mut values: Vec<f32> =
+                tensor.into_data().try_into_vec().expect("parameters are f32");
+            rule.update(Update {
+                values: &mut values,
+                gradient,
+                slots,
+                shape: &shape,
+                is_matrix: in_linear && deep,
+                decays: in_linear,
+                lr,
+                step,
+            });
+            Tensor::from_data(TensorData::new(values, shape), &device).require_grad()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One parameter of a bowl `½ x²`, whose gradient is its value.
+    pub(super) fn descend(rule: &dyn Rule, steps: u64, lr: f64, shape: &[usize]) -> Vec<f32> {
+        let count = shape.iter().product();
+        let mut values: Vec<f32> = (0..count).map(|i| 1.0 + (i % 7) as f32 / 3.0).collect();
+        let mut slots = vec![vec![0.0; count]; rule.slots()];
+        for step in 1..=steps {
+            let gradient = values.clone();
+            let (is_matrix, decays) = (shape.len() == 2, false);
+            rule.update(Update {
+                values: &mut values,
+                gradient: &gradient,
+                slots: &mut slots,
+                shape,
+                is_matrix,
+                decays,
+                lr,
+                step,
+            });
+        }
+        values
+    }
+
+    #[test]
+    fn every_optimiser_finds_the_bottom_of_a_bowl() {
+        let optimisers = [
+            (Optimiser::AdamW(AdamW::default()), 0.02, 400),
+            (Optimiser::Adam(Adam::default()), 0.02, 400),
+            (Optimiser::Sgd(Sgd::default()), 0.05, 400),
+            (Optimiser::Muon(Muon::default()), 0.02, 800),
+        ];
+        for (optimiser, lr, steps) in optimisers {
+            let values = descend(optimiser.rule(), steps, lr, &[4, 6]);
+            let far = values.iter().map(|v| v.abs()).fold(0.0, f32::max);
+            assert!(far < 0.1, "{optimiser:?}: {far}");
+        }
+    }
+}

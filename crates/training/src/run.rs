@@ -1,0 +1,303 @@
+//! A trained run, ready to be asked: text in, text out.
+
+use std::{ops::ControlFlow, path::Path};
+
+use burn::tensor::{Device, activation};
+use serde::{Deserialize, Serialize};
+use whatwhere_data::Tokenizer;
+use whatwhere_transformer::{
+    Family, Mode, Model, Sequences,
+    generate::{self, Beam, Sampling},
+};
+
+use crate::{Error, Folder, RunSettings, checkpoint::Checkpoint};
+
+/// A model, its tokenizer and its settings.
+#[derive(Debug)]
+pub struct Run {
+    /// The settings it was trained with.
+    pub settings: RunSettings,
+    /// With the best weights of the run.
+    pub model: Model,
+    /// From text to tokens and back.
+    pub tokenizer: Tokenizer,
+    /// Updates behind the weights.
+    pub step: u64,
+}
+
+/// How text is written.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Generation {
+    /// How each token is chosen.
+    pub sampling: Sampling,
+    /// Tokens at the most.
+    pub limit: usize,
+    /// Strings that end the text; they are not part of it.
+    pub stop: Vec<String>,
+}
+
+/// How a translation is searched.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Translation {
+    /// Beginnings kept side by side; 1 is greedy. Default 4.
+    pub beam: usize,
+    /// α of the length penalty `((5 + length) / 6)^α`; default 0.6.
+    pub length_penalty: f32,
+    /// Tokens beyond the length of the longest source of a batch; default 50.
+    pub longer: usize,
+}
+
+impl Default for Translation {
+    fn default() -> Self {
+        Self { beam: 4, length_penalty: 0.6, longer: 50 }
+    }
+}
+
+/// A word for a blank.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Filling {
+    /// The token as text.
+    pub text: String,
+    /// Its probability.
+    pub probability: f64,
+}
+
+/// What stands for a blank in a text.
+pub const BLANK: &str = "[MASK]";
+
+/// Sources translated at once.
+const TOGETHER: usize = 32;
+
+impl Run {
+    /// Opens a run folder.
+    pub fn open(folder: impl AsRef<Path>) -> Result<Self, Error> {
+        let folder = Folder::new(folder.as_ref());
+        let settings = folder.load_settings()?;
+        let tokenizer = Tokenizer::load(&folder.tokenizer())?;
+        let mut checkpoint = Checkpoint::load(&folder.model())?;
+        let step = checkpoint.word(&folder.model(), "step")?;
+        let model = settings.model.build(settings.seed, &Device::flex())?;
+        let model = model.with_parameters(checkpoint.take(""))?;
+        Ok(Self { settings, model, tokenizer, step })
+    }
+
+    /// Goes on after a prompt; `each` gets the text as it comes, whole characters only.
+    pub fn generate(
+        &self,
+        prompt: &str,
+        generation: &Generation,
+        mut each: impl FnMut(&str),
+    ) -> Result<String, Error> {
+        self.require(Family::Decoder, "generate")?;
+        let mut prompt = self.tokenizer.encode(prompt)?;
+        if prompt.is_empty() {
+            let start = self.tokenizer.end().or(self.tokenizer.begin());
+            prompt = match start {
+                Some(start) => vec![start],
+                None => self.tokenizer.encode("\n")?,
+            };
+        }
+        let mut stream = self.tokenizer.stream();
+        let mut text = Held::new(&generation.stop);
+        generate::write(&self.model, None, &prompt, generation.limit, &generation.sampling, |token| {
+            if Some(token) == self.tokenizer.end() {
+                return ControlFlow::Break(());
+            }
+            text.push(&stream.push(token), &mut each)
+        })?;
+        let rest = stream.finish();
+        let _ = text.push(&rest, &mut each);
+        text.release(&mut each);
+        Ok(text.said)
+    }
+
+    /// Translates line by line, in the order given.
+    pub fn translate(
+        &self,
+        lines: &[impl AsRef<str>],
+        translation: &Translation,
+    ) -> Result<Vec<String>, Error> {
+        self.require(Family::EncoderDecoder, "translate")?;
+        let (Some(begin), Some(end)) = (self.tokenizer.begin(), self.tokenizer.end()) else {
+            let reason = "the tokenizer has no tokens that begin and end a sentence";
+            return Err(Error::Settings(reason.into()));
+        };
+        let mut sources = Vec::with_capacity(lines.len());
+        for line in lines {
+            let mut tokens = self.tokenizer.encode(line.as_ref())?;
+            tokens.push(end);
+            sources.push(tokens);
+        }
+        // Sentences of like length together, so that little of a batch is padding.
+        let mut order: Vec<usize> = (0..lines.len()).collect();
+        order.sort_by_key(|index| sources[*index].len());
+        let mut out = vec![String::new(); lines.len()];
+        for indices in order.chunks(TOGETHER) {
+            let lengths: Vec<usize> = indices.iter().map(|index| sources[*index].len()).collect();
+            let longest = lengths.iter().copied().max().unwrap_or(0);
+            let rows: Vec<Vec<u32>> = indices
+                .iter()
+                .map(|index| {
+                    let mut row = sources[*index].clone();
+                    row.resize(longest, self.tokenizer.padding().unwrap_or(end));
+                    row
+                })
+                .collect();
+            let mut batch = Sequences::from_rows(&rows, &Device::flex());
+            batch.lengths = Some(lengths);
+            let places = self.settings.model.longest().unwrap_or(usize::MAX);
+            let beam = Beam {
+                width: translation.beam,
+                length_penalty: translation.length_penalty,
+                limit: (longest + translation.longer).min(places),
+                begin,
+                end,
+            };
+            for (index, found) in indices.iter().zip(beam.search(&self.model, &batch)?) {
+                let best = found.first().expect("a search finds at least one target");
+                out[*index] = self.tokenizer.decode(&best.tokens);
+            }
+        }
+        Ok(out)
+    }
+
+    /// The likeliest tokens for every [`BLANK`] in a text, best first.
+    pub fn fill(&self, text: &str, count: usize) -> Result<Vec<Vec<Filling>>, Error> {
+        self.require(Family::Encoder, "fill")?;
+        let Some(mask) = self.tokenizer.mask() else {
+            return Err(Error::Settings("the tokenizer has no token for a blank".into()));
+        };
+        let mut tokens = Vec::new();
+        let mut blanks = Vec::new();
+        for (part, words) in text.split(BLANK).enumerate() {
+            if part > 0 {
+                blanks.push(tokens.len());
+                tokens.push(mask);
+            }
+            tokens.extend(self.tokenizer.encode(words)?);
+        }
+        if blanks.is_empty() {
+            return Err(Error::Settings(format!("found no {BLANK} in the text, expected at least one")));
+        }
+        let sequences = Sequences::from_rows(&[tokens], &Device::flex());
+        let logits = self.model.forward(None, &sequences, Mode::default())?;
+        let vocabulary = logits.dims()[2];
+        let probabilities: Vec<f32> =
+            activation::softmax(logits, 2).into_data().try_into_vec().expect("f32");
+        Ok(blanks
+            .into_iter()
+            .map(|place| {
+                let row = &probabilities[place * vocabulary..(place + 1) * vocabulary];
+                let mut best: Vec<u32> = (0..vocabulary as u32).collect();
+                best.sort_by(|a, b| row[*b as usize].total_cmp(&row[*a as usize]));
+                let filling = |token: u32| Filling {
+                    text: self.tokenizer.token(token),
+                    probability: f64::from(row[token as usize]),
+                };
+                best.into_iter().take(count).map(filling).collect()
+            })
+            .collect())
+    }
+
+    /// The log-probability of every token of a text after the first, given those before it.
+    pub fn score(&self, text: &str) -> Result<Vec<(u32, f64)>, Error> {
+        self.require(Family::Decoder, "score")?;
+        let tokens = self.tokenizer.encode(text)?;
+        if tokens.len() < 2 {
+            let found = tokens.len();
+            return Err(Error::Settings(format!("found {found} tokens, expected at least 2")));
+        }
+        let sequences = Sequences::from_rows(&[tokens.clone()], &Device::flex());
+        let logits = self.model.forward(None, &sequences, Mode::default())?;
+        let vocabulary = logits.dims()[2];
+        let log: Vec<f32> =
+            activation::log_softmax(logits, 2).into_data().try_into_vec().expect("f32");
+        Ok(tokens[1..]
+            .iter()
+            .enumerate()
+            .map(|(place, token)| (*token, f64::from(log[place * vocabulary + *token as usize])))
+            .collect())
+    }
+
+    fn require(&self, family: Family, verb: &'static str) -> Result<(), Error> {
+        let found = self.model.family();
+        if found == family {
+            return Ok(());
+        }
+        let name = |family| match family {
+            Family::Decoder => "a decoder",
+            Family::Encoder => "an encoder",
+            Family::EncoderDecoder => "an encoder-decoder",
+        };
+        Err(Error::Settings(format!("{verb} needs {}, this run trained {}", name(family), name(found))))
+    }
+}
+
+/// Text that is said as it comes, except what may still become a stop string.
+struct Held<'a> {
+    stop: &'a [String],
+    said: String,
+    held: String,
+}
+
+impl<'a> Held<'a> {
+    fn new(stop: &'a [String]) -> Self {
+        Self { stop, said: String::new(), held: String::new() }
+    }
+
+    fn push(&mut self, text: &str, each: &mut impl FnMut(&str)) -> ControlFlow<()> {
+        self.held.push_str(text);
+        let found = self.stop.iter().filter(|stop| !stop.is_empty());
+        if let Some(at) = found.filter_map(|stop| self.held.find(stop.as_str())).min() {
+            self.held.truncate(at);
+            self.release(each);
+            return ControlFlow::Break(());
+        }
+        let open = |suffix: &str| self.stop.iter().any(|stop| stop.starts_with(suffix));
+        let keep = self
+            .held
+            .char_indices()
+            .map(|(at, _)| at)
+            .find(|at| open(&self.held[*at..]))
+            .unwrap_or(self.held.len());
+        let rest = self.held.split_off(keep);
+        self.release(each);
+        self.held = rest;
+        ControlFlow::Continue(())
+    }
+
+    fn release(&mut self, each: &mut impl FnMut(&str)) {
+        if !self.held.is_empty() {
+            each(&self.held);
+            self.said.push_str(&self.held);
+            self.held.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_stops_before_a_stop_string_that_comes_in_pieces() {
+        let stop = vec!["END".to_owned(), "\n\n".to_owned()];
+        for (pieces, expected) in [
+            (vec!["one E", "N", "D two"], "one "),
+            (vec!["one E", "N", "d two"], "one ENd two"),
+            (vec!["one\n", "two\n", "\nthree"], "one\ntwo"),
+            (vec!["EEND"], "E"),
+        ] {
+            let mut held = Held::new(&stop);
+            let mut heard = String::new();
+            for piece in pieces {
+                if held.push(piece, &mut |text| heard.push_str(text)).is_break() {
+                    break;
+                }
+            }
+            held.release(&mut |text| heard.push_str(text));
+            assert_eq!((heard.as_str(), held.said.as_str()), (expected, expected));
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Settings of a run: model, data and training in one file.
+
+use serde::{Deserialize, Serialize};
+use whatwhere_data::{BatchSize, DataSettings};
+use whatwhere_transformer::ModelSettings;
+
+use crate::{Error, optimiser::Optimiser, schedule::{Cosine, Schedule}};
+
+/// Everything that makes a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunSettings {
+    /// Of first weights, data order and dropout; default 0.
+    pub seed: u64,
+    /// How it is trained.
+    pub training: TrainingSettings,
+    /// What it learns from.
+    pub data: DataSettings,
+    /// What is trained.
+    pub model: ModelSettings,
+}
+
+/// How a model is trained.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TrainingSettings {
+    /// Updates of the weights; default 1000.
+    pub steps: u64,
+    /// Sequences of one batch, or `{ tokens = 4096 }` for pairs; default 16.
+    pub batch: BatchSize,
+    /// Tokens of one sequence, longer ones are cut; default 256.
+    pub length: usize,
+    /// Batches summed for one update; default 1.
+    pub accumulate: u64,
+    /// The highest learning rate; default 0.001.
+    pub lr: f64,
+    /// How the rate changes; default `cosine` with 100 updates of warm-up.
+    pub schedule: Schedule,
+    /// Who turns gradients into updates; default `adamw`.
+    #[serde(deserialize_with = "crate::optimiser::name_or_table")]
+    pub optimiser: Optimiser,
+    /// Longest gradient; longer ones are shortened to it. 0 leaves them. Default 1.
+    pub clip: f64,
+    /// Probability spread evenly over all tokens when learning; default 0.
+    pub label_smoothing: f64,
+    /// Updates between two evaluations; default 100.
+    pub evaluate_every: u64,
+    /// Batches of an evaluation; 0 takes all. Default 20.
+    pub evaluate_batches: usize,
+    /// Updates between two records; default 10.
+    pub log_every: u64,
+    /// Updates between two checkpoints besides those at evaluations; 0 saves at evaluations only. Default 0.
+    pub checkpoint_every: u64,
+    /// Evaluations without a better loss after which training stops; 0 goes on. Default 0.
+    pub patience: u64,
+}
+
+impl Default for TrainingSettings {
+    fn default() -> Self {
+        Self {
+            steps: 1000,
+            batch: BatchSize::Rows(16),
+            length: 256,
+            accumulate: 1,
+            lr: 1e-3,
+            schedule: Schedule::Cosine(Cosine::default()),
+            optimiser: Optimiser::default(),
+            clip: 1.0,
+            label_smoothing: 0.0,
+            evaluate_every: 100,
+            evaluate_batches: 20,
+            log_every: 10,
+            checkpoint_every: 0,
+            patience: 0,
+        }
+    }
+}
+
+impl RunSettings {
+    /// Reads and checks TOML, after setting `key=value` pairs in it: `model.attention.position=polar`.
+    pub fn read(text: &str, changes: &[String]) -> Result<Self, Error> {
+        let mut table: toml::Table =
+            toml::from_str(text).map_err(|e| Error::Settings(e.to_string()))?;
+        for change in changes {
+            set(&mut table, change)?;
+        }
+        // Read again as text, so that an error can show its line.
+        let text = toml::to_string(&table).map_err(|e| Error::Settings(e.to_string()))?;
+        let settings: Self = toml::from_str(&text).map_err(|e| Error::Settings(e.to_string()))?;
+        settings.check()?;
+        Ok(settings)
+    }
+
+    /// The settings as TOML, every value written out.
+    pub fn to_toml(&self) -> Result<String, Error> {
+        toml::to_string(self).map_err(|e| Error::Settings(e.to_string()))
+    }
+
+    /// Refuses settings out of range.
+    pub fn check(&self) -> Result<(), Error> {
+        let training = &self.training;
+        for (setting, found) in [
+            ("training.steps", training.steps),
+            ("training.length", training.length as u64),
+            ("training.accumulate", training.accumulate),
+            ("training.evaluate_every", training.evaluate_every),
+            ("training.log_every", training.log_every),
+        ] {
+            if found == 0 {
+                return Err(Error::setting(setting, 0, "expected at least 1"));
+            }
+        }
+        for (setting, found) in [("training.lr", training.lr), ("training.clip", training.clip)] {
+            if !(found >= 0.0 && found.is_finite()) {
+                return Err(Error::setting(setting, found, "expected 0 or more"));
+            }
+        }
+        if !(0.0..1.0).contains(&training.label_smoothing) {
+            let reason = "expected at least 0 and below 1";
+            return Err(Error::setting("training.label_smoothing", training.label_smoothing, reason));
+        }
+        training.schedule.check()?;
+        training.optimiser.check()?;
+        self.data.check()?;
+        self.model.check()?;
+        Ok(())
+    }
+
+    /// Writes out what the settings leave to defaults: the attention of every layer as it will be built.
+    pub fn resolve(&mut self, vocabulary: usize) -> Result<(), Error> {
+        if self.model.vocabulary != 0 && self.model.vocabulary < vocabulary {
+            let reason = "fewer than the tokenizer has; leave it out to take as many";
+            return Err(Error::setting("model.vocabulary", self.model.vocabulary, reason));
+        }
+        if self.model.vocabulary == 0 {
+            self.model.vocabulary = vocabulary;
+        }
+        self.check()
+    }
+}
+
+/// Sets `path.to.key=value` in a table. A value that is not TOML is taken as a string.
+fn set(table: &mut toml::Table, change: &str) -> Result<(), Error> {
+    let wrong = |reason: &str| Error::Settings(format!("--set {change}: {reason}"));
+    let (path, value) = change
+        .split_once('=')
+        .ok_or_else(|| wrong("expected key=value, such as training.steps=500"))?;
+    let value = value.trim();
+    let value = match toml::from_str::<toml::Table>(&format!("value = {value}")) {
+        Ok(mut parsed) => parsed.remove("value").expect("the only key"),
+        Err(_) => toml::Value::String(value.into()),
+    };
+    let mut keys: Vec<&str> = path.trim().split('.').collect();
+    let last = keys.pop().filter(|key| !key.is_empty()).ok_or_else(|| wrong("the key is empty"))?;
+    let mut at = table;
+    for key in keys {
+        let entry = at.entry(key).or_insert_with(|| toml::Table::new().into());
+        // `position.base=…` after `position = "rotary"` keeps the choice.
+        if let toml::Value::String(name) = entry {
+            let name = std::mem::take(name);
+            *entry = toml::Table::from_iter([("kind".into(), name.into())]).into();
+        }
+        at = entry
+            .as_table_mut()
+            .ok_or_else(|| wrong(&format!("{key} is a value, expected a table")))?;
+    }
+    at.insert(last.into(), value);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_reach_every_depth() {
+        let changes = [
+            "training.steps=7".into(),
+            "model.attention.position=polar".into(),
+            "model.attention.pattern.kind=window".into(),
+            "model.attention.pattern.left=9".into(),
+            "seed=3".into(),
+        ];
+        let run = RunSettings::read("[model]\nwidth = 64", &changes).unwrap();
+        assert_eq!((run.training.steps, run.seed, run.model.width), (7, 3, 64));
+        let attention = run.model.attention(whatwhere_transformer::Site::Decoder, 0).unwrap();
+        assert_eq!(attention.position[0].name(), "polar");
+        assert_eq!(attention.pattern.reach(), Some(9));
+    }
+
+    #[test]
+    fn a_name_grows_into_a_table() {
+        let text = "[model.attention]\nposition = 'rotary'";
+        let run = RunSettings::read(text, &["model.attention.position.base=500.0".into()]).unwrap();
+        let position = &run.model.attention["position"];
+        assert_eq!(position["kind"].as_str(), Some("rotary"));
+    }
+
+    #[test]
+    fn written_settings_read_back_the_same() {
+        let run = RunSettings::default();
+        assert_eq!(RunSettings::read(&run.to_toml().unwrap(), &[]).unwrap(), run);
+    }
+
+    #[test]
+    fn refusals_name_what_was_found_and_what_would_be_right() {
+        let cases = [
+            ("stepz = 3", "", "unknown field `stepz`"),
+            ("[training]\nstepz = 3", "", "unknown field `stepz`, expected one of `steps`"),
+            ("", "training.steps", "expected key=value"),
+            ("", "training.steps=0", "training.steps = 0: expected at least 1"),
+            ("", "training.steps=many", "invalid type: string \"many\", expected u64"),
+            ("", "training.steps.more=1", "steps is a value"),
+            ("", "training.optimiser=adem", "unknown variant `adem`, expected one of"),
+            ("", "training.label_smoothing=1.5", "training.label_smoothing = 1.5"),
+            ("", "model.attention.position=rotry", "unknown variant `rotry`"),
+        ];
+        for (text, change, expected) in cases {
+            let text = if change == "training.steps.more=1" { "[training]\nsteps = 5" } else { text };
+            let changes: Vec<String> =
+                Some(change).filter(|c| !c.is_empty()).map(Into::into).into_iter().collect();
+            let message = RunSettings::read(text, &changes).unwrap_err().to_string();
+            assert!(message.contains(expected), "{text} {change}: {message}");
+        }
+    }
+}

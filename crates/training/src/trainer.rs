@@ -1,0 +1,450 @@
+//! The loop: batches in, a run folder out.
+//!
+//! A batch is a function of seed and step, dropout too, and the file to go on from holds everything else; so a run that
+//! was killed and resumed has the same bits as one that never stopped.
+
+use std::{collections::HashMap, time::Instant};
+
+use burn::{module::Module, tensor::Device};
+use serde::Serialize;
+use whatwhere_data::{BatchSettings, Batches, Corpus, Split};
+use whatwhere_transformer::{Mode, Model, Parameter, Segments};
+
+use crate::{
+    Error, Evaluation, Folder, RunSettings,
+    checkpoint::Checkpoint,
+    evaluate::evaluate,
+    interrupt::Interrupt,
+    journal::Journal,
+    lock::Lock,
+    loss::Loaded,
+    optimiser::{Collected, Working},
+    statistics::ExponentialMean,
+    tensorboard,
+};
+
+/// Losses above this multiple of the first one have exploded.
+const EXPLODED: f64 = 4.0;
+
+/// Who watches a run.
+pub trait Watcher {
+    /// After every update.
+    fn updated(&mut self, _record: &Record, _step: u64) {}
+
+    /// After an evaluation; `model` writes samples, if asked.
+    fn evaluated(&mut self, _evaluation: &Evaluation, _step: u64, _best: bool, _model: &Model) {}
+}
+
+/// Nobody watches.
+impl Watcher for () {}
+
+/// What one update was like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Record {
+    /// Nats per token that counts.
+    pub loss: f64,
+    /// The learning rate.
+    pub lr: f64,
+    /// Length of the gradient before it was clipped.
+    pub gradient: f64,
+    /// Tokens read per second, padding included, over the last updates.
+    pub tokens_per_second: f64,
+    /// Tokens read so far.
+    pub tokens: u64,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// All updates are done.
+    Done,
+    /// No better loss for as long as `patience` allows.
+    Stale,
+    /// Stopped from outside; it can be resumed.
+    Interrupted,
+}
+
+/// A run at work.
+pub struct Trainer {
+    settings: RunSettings,
+    folder: Folder,
+    corpus: Corpus,
+    model: Model,
+    working: Working,
+    batches: Batches,
+    valid: Option<Batches>,
+    segments: Option<Segments>,
+    progress: Progress,
+    journal: Journal,
+    board: tensorboard::Writer,
+    device: Device,
+    _lock: Lock,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    step: u64,
+    tokens: u64,
+    first_loss: Option<f64>,
+    best: Option<f64>,
+    /// Evaluations since the best.
+    stale: u64,
+}
+
+impl Trainer {
+    /// Begins a run in a folder that has none.
+    pub fn start(
+        mut settings: RunSettings,
+        corpus: Corpus,
+        folder: Folder,
+    ) -> Result<Self, Error> {
+        settings.resolve(corpus.vocabulary())?;
+        if folder.has_run() {
+            return Err(Error::RunExists { folder: folder.path().into() });
+        }
+        let lock = Lock::acquire(folder.path())?;
+        let device = Device::flex().autodiff();
+        let model = settings.model.build(settings.seed, &device)?;
+        let board = tensorboard::Writer::create(folder.path())?;
+        corpus.tokenizer().save(&folder.tokenizer())?;
+        let mut trainer =
+            Self::new(settings, corpus, folder, model, Progress::default(), board, lock)?;
+        trainer.save()?;
+        // Last: a folder with settings is a run that can be resumed.
+        trainer.folder.save_settings(&trainer.settings)?;
+        trainer.journal.truncate_after(0)?;
+        Ok(trainer)
+    }
+
+    /// Goes on from the last checkpoint of a run. The corpus must be the one it began with.
+    pub fn resume(settings: RunSettings, corpus: Corpus, folder: Folder) -> Result<Self, Error> {
+        let begun = folder.load_settings()?;
+        let lock = Lock::acquire(folder.path())?;
+        let mut settings = settings;
+        settings.resolve(corpus.vocabulary())?;
+        check_same(&begun, &settings)?;
+        let path = folder.last();
+        let mut checkpoint = Checkpoint::load(&path)?;
+        let fingerprint: u64 = checkpoint.word(&path, "fingerprint")?;
+        if fingerprint != corpus.fingerprint() {
+            return Err(Error::DataChanged { folder: folder.path().into() });
+        }
+        let maybe = |key: &str| checkpoint.words.get(key).and_then(|word| word.parse().ok());
+        let progress = Progress {
+            step: checkpoint.word(&path, "step")?,
+            tokens: checkpoint.word(&path, "tokens")?,
+            first_loss: maybe("first_loss"),
+            best: maybe("best"),
+            stale: checkpoint.word(&path, "stale")?,
+        };
+        let device = Device::flex().autodiff();
+        let model = settings.model.build(settings.seed, &device)?;
+        let model = model.with_parameters(checkpoint.take("model."))?;
+        let board = tensorboard::Writer::resume(folder.path(), progress.step)?;
+        let mut trainer = Self::new(settings, corpus, folder, model, progress, board, lock)?;
+        for slot in 0..trainer.working.slots_each() {
+            for array in checkpoint.take(&format!("slot{slot}.")) {
+                trainer.working.slots.entry(array.name).or_default().push(array.values);
+            }
+        }
+        trainer.recall(checkpoint.take("memory."));
+        trainer.journal.truncate_after(progress.step)?;
+        trainer.folder.save_settings(&trainer.settings)?;
+        Ok(trainer)
+    }
+
+    fn new(
+        settings: RunSettings,
+        corpus: Corpus,
+        folder: Folder,
+        model: Model,
+        progress: Progress,
+        board: tensorboard::Writer,
+        lock: Lock,
+    ) -> Result<Self, Error> {
+        let batches = batches(&settings, &corpus, Split::Train)?;
+        let valid = corpus
+            .has(Split::Valid)
+            .then(|| self::batches(&settings, &corpus, Split::Valid))
+            .transpose()?;
+        Ok(Self {
+            working: Working::new(settings.training.optimiser.clone()),
+            segments: (settings.model.memory > 0).then(Segments::default),
+            journal: Journal::open(&folder.metrics())?,
+            device: Device::flex().autodiff(),
+            settings,
+            folder,
+            corpus,
+            model,
+            batches,
+            valid,
+            progress,
+            board,
+            _lock: lock,
+        })
+    }
+
+    /// The settings, resolved.
+    pub fn settings(&self) -> &RunSettings {
+        &self.settings
+    }
+
+    /// The model as it is now.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Updates done.
+    pub fn step(&self) -> u64 {
+        self.progress.step
+    }
+
+    /// The best validation loss so far.
+    pub fn best(&self) -> Option<f64> {
+        self.progress.best
+    }
+
+    /// Trains to the end, or until asked to stop; either way everything is saved.
+    pub fn run(
+        &mut self,
+        interrupt: &Interrupt,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Ending, Error> {
+        let training = self.settings.training.clone();
+        let mut speed = Speed::new();
+        while self.progress.step < training.steps {
+            if interrupt.requested() {
+                self.save()?;
+                return Ok(Ending::Interrupted);
+            }
+            let mut record = self.update()?;
+            let step = self.progress.step;
+            record.tokens_per_second = speed.after(record.tokens);
+            watcher.updated(&record, step);
+            if step % training.log_every == 0 || step == training.steps {
+                self.log(&record, step)?;
+            }
+            if step % training.evaluate_every == 0 || step == training.steps {
+                self.evaluate(watcher)?;
+                self.save()?;
+                if training.patience > 0 && self.progress.stale >= training.patience {
+                    return Ok(Ending::Stale);
+                }
+                speed.pause(record.tokens);
+            } else if training.checkpoint_every > 0 && step % training.checkpoint_every == 0 {
+                self.save()?;
+            }
+        }
+        Ok(Ending::Done)
+    }
+
+    /// One update. A loss that is not a number, or has exploded, leaves model and files as they were.
+    fn update(&mut self) -> Result<Record, Error> {
+        let training = &self.settings.training;
+        let step = self.progress.step + 1;
+        let mut collected = Collected::default();
+        let (mut nats, mut weight, mut tokens) = (0.0, 0.0, 0);
+        for part in 0..training.accumulate {
+            let at = (step - 1) * training.accumulate + part;
+            let loaded = Loaded::new(&self.batches.get(at)?, &self.model, &self.device)?;
+            let seed = (self.settings.seed ^ 0xD5).wrapping_add(at.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+            let mode = Mode { seed: Some(seed), ..Mode::default() };
+            let smoothing = training.label_smoothing;
+            let segments = self.segments.as_mut();
+            let loss = loaded.surprise(&self.model, segments, mode, smoothing)?.loss;
+            nats += f64::from(loss.clone().into_scalar::<f32>());
+            weight += loaded.weight;
+            tokens += loaded.read;
+            collected.add(&self.model, loss.backward());
+        }
+        let loss = nats / weight;
+        collected.scale((1.0 / weight) as f32);
+        let gradient = collected.norm();
+        let first = *self.progress.first_loss.get_or_insert(loss);
+        if !loss.is_finite() || !gradient.is_finite() || loss > EXPLODED * first.max(1.0) {
+            return Err(Error::Diverged { step, loss, gradient, folder: self.folder.path().into() });
+        }
+        if training.clip > 0.0 && gradient > training.clip {
+            collected.scale((training.clip / gradient) as f32);
+        }
+        let lr = training.schedule.rate(step, training.steps, training.lr);
+        self.model = self.working.update(self.model.clone(), &collected, lr, step);
+        self.progress.step = step;
+        self.progress.tokens += tokens;
+        Ok(Record { loss, lr, gradient, tokens_per_second: 0.0, tokens: self.progress.tokens })
+    }
+
+    fn log(&mut self, record: &Record, step: u64) -> Result<(), Error> {
+        self.journal.append(step, record)?;
+        let now = tensorboard::now();
+        for (tag, value) in [
+            ("train/loss", record.loss),
+            ("train/lr", record.lr),
+            ("train/gradient", record.gradient),
+            ("train/tokens_per_second", record.tokens_per_second),
+        ] {
+            self.board.scalar(tag, step, value as f32, now)?;
+        }
+        self.board.flush()
+    }
+
+    fn evaluate(&mut self, watcher: &mut dyn Watcher) -> Result<(), Error> {
+        let step = self.progress.step;
+        let model = self.model.valid();
+        let Some(valid) = &self.valid else { return self.keep(&model) };
+        let limit = Some(self.settings.training.evaluate_batches).filter(|limit| *limit > 0);
+        let bytes = self.corpus.bytes_per_token(Split::Valid);
+        let evaluation = evaluate(&model, valid, limit, bytes)?;
+        let best = self.progress.best.is_none_or(|best| evaluation.loss < best);
+        if best {
+            self.progress.best = Some(evaluation.loss);
+            self.progress.stale = 0;
+            self.keep(&model)?;
+        } else {
+            self.progress.stale += 1;
+        }
+        self.journal.append(step, &Valid { valid: evaluation })?;
+        let now = tensorboard::now();
+        self.board.scalar("valid/loss", step, evaluation.loss as f32, now)?;
+        self.board.scalar("valid/accuracy", step, evaluation.accuracy as f32, now)?;
+        if let Some(bits) = evaluation.bits_per_byte {
+            self.board.scalar("valid/bits_per_byte", step, bits as f32, now)?;
+        }
+        self.board.flush()?;
+        watcher.evaluated(&evaluation, step, best, &model);
+        Ok(())
+    }
+
+    /// Writes `model.safetensors`.
+    fn keep(&self, model: &Model) -> Result<(), Error> {
+        let words = HashMap::from([
+            ("format".into(), "whatwhere".into()),
+            ("step".into(), self.progress.step.to_string()),
+        ]);
+        Checkpoint { arrays: model.parameters(), words }.save(&self.folder.model())
+    }
+
+    /// Writes `last.safetensors`, and `model.safetensors` if there is none yet.
+    fn save(&mut self) -> Result<(), Error> {
+        self.journal.sync()?;
+        let mut arrays = Vec::new();
+        let parameters = self.model.parameters();
+        for parameter in &parameters {
+            if let Some(slots) = self.working.slots.get(&parameter.name) {
+                arrays.extend(slots.iter().enumerate().map(|(slot, values)| Parameter {
+                    name: format!("slot{slot}.{}", parameter.name),
+                    shape: parameter.shape.clone(),
+                    values: values.clone(),
+                }));
+            }
+        }
+        arrays.extend(parameters.into_iter().map(|mut parameter| {
+            parameter.name.insert_str(0, "model.");
+            parameter
+        }));
+        arrays.extend(self.remembered());
+        let Progress { step, tokens, first_loss, best, stale } = self.progress;
+        let mut words = HashMap::from([
+            ("step".into(), step.to_string()),
+            ("tokens".into(), tokens.to_string()),
+            ("stale".into(), stale.to_string()),
+            ("fingerprint".into(), self.corpus.fingerprint().to_string()),
+        ]);
+        words.extend(first_loss.map(|loss| ("first_loss".into(), loss.to_string())));
+        words.extend(best.map(|loss| ("best".into(), loss.to_string())));
+        Checkpoint { arrays, words }.save(&self.folder.last())?;
+        if !self.folder.model().exists() {
+            self.keep(&self.model)?;
+        }
+        Ok(())
+    }
+
+    /// The hidden states kept from the segments before.
+    fn remembered(&self) -> Vec<Parameter> {
+        let layers = self.segments.iter().flat_map(|segments| segments.layers.iter().enumerate());
+        layers
+            .filter_map(|(layer, states)| {
+                let states = states.clone()?;
+                let shape = states.dims().to_vec();
+                let values = states.into_data().try_into_vec().expect("states are f32");
+                Some(Parameter { name: format!("memory.{layer}"), shape, values })
+            })
+            .collect()
+    }
+
+    fn recall(&mut self, arrays: Vec<Parameter>) {
+        let Some(segments) = &mut self.segments else { return };
+        segments.layers = vec![None; self.settings.model.layers];
+        for array in arrays {
+            let data = burn::tensor::TensorData::new(array.values, array.shape);
+            if let Some(layer) = array.name.parse().ok().and_then(|i: usize| segments.layers.get_mut(i)) {
+                *layer = Some(burn::tensor::Tensor::from_data(data, &self.device));
+            }
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Valid {
+    valid: Evaluation,
+}
+
+/// The batches of a split under a run's settings.
+pub fn batches(settings: &RunSettings, corpus: &Corpus, split: Split) -> Result<Batches, Error> {
+    let settings = BatchSettings {
+        batch: settings.training.batch,
+        length: settings.training.length,
+        seed: settings.seed,
+    };
+    Ok(Batches::new(corpus, split, &settings)?)
+}
+
+/// Refuses to go on with other settings than the run began with; only its length and its records may change.
+fn check_same(begun: &RunSettings, now: &RunSettings) -> Result<(), Error> {
+    let mut allowed = begun.clone();
+    let training = &now.training;
+    allowed.training.steps = training.steps;
+    allowed.training.evaluate_every = training.evaluate_every;
+    allowed.training.evaluate_batches = training.evaluate_batches;
+    allowed.training.log_every = training.log_every;
+    allowed.training.checkpoint_every = training.checkpoint_every;
+    allowed.training.patience = training.patience;
+    if allowed == *now {
+        return Ok(());
+    }
+    let (before, after) = (allowed.to_toml()?, now.to_toml()?);
+    let differs = before.lines().zip(after.lines()).find(|(a, b)| a != b);
+    let (before, after) = differs.unwrap_or(("fewer settings", "more settings"));
+    Err(Error::Settings(format!(
+        "the run began with `{before}`, found `{after}`; start a new run for that"
+    )))
+}
+
+/// Tokens per second over the last updates.
+struct Speed {
+    since: Instant,
+    tokens: u64,
+    mean: ExponentialMean,
+}
+
+impl Speed {
+    fn new() -> Self {
+        Self { since: Instant::now(), tokens: 0, mean: ExponentialMean::new(0.9) }
+    }
+
+    fn after(&mut self, tokens: u64) -> f64 {
+        let seconds = self.since.elapsed().as_secs_f64().max(1e-9);
+        if self.tokens > 0 {
+            self.mean.add((tokens - self.tokens) as f64 / seconds);
+        }
+        self.pause(tokens);
+        self.mean.value().unwrap_or(0.0)
+    }
+
+    /// Does not count the time since the last update.
+    fn pause(&mut self, tokens: u64) {
+        self.since = Instant::now();
+        self.tokens = tokens;
+    }
+}

@@ -1,0 +1,281 @@
+//! What holds for every family and every encoding.
+
+use burn::tensor::{Device, Tensor};
+use whatwhere_attention::Position;
+use whatwhere_transformer::{
+    Mode, Model, ModelSettings, Segments, Sequences,
+    generate::{self, Beam, Sampling},
+};
+
+const FAMILIES: [&str; 3] = ["decoder", "encoder", "encoder_decoder"];
+
+/// Room for sums in another order.
+const TOLERANCE: f32 = 2e-4;
+
+fn settings(family: &str, extra: &str) -> ModelSettings {
+    let text = format!(
+        "family = '{family}'\nvocabulary = 11\nwidth = 16\nlayers = 2\nfeed_forward = 24\n{extra}"
+    );
+    ModelSettings::from_toml(&text).unwrap()
+}
+
+fn attention(position: &Position) -> String {
+    format!("attention = {{ heads = 2, position = '{}' }}", position.name())
+}
+
+fn rows(batch: usize, length: usize, device: &Device) -> Sequences {
+    let row = |i: usize| (0..length).map(|j| ((i * 5 + j * 3 + j * j) % 11) as u32).collect();
+    Sequences::from_rows(&(0..batch).map(row).collect::<Vec<_>>(), device)
+}
+
+fn values(tensor: Tensor<3>) -> Vec<f32> {
+    tensor.into_data().try_to_vec().unwrap()
+}
+
+fn assert_close(a: &[f32], b: &[f32], what: &str) {
+    assert_eq!(a.len(), b.len(), "{what}");
+    let far = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(far < TOLERANCE, "{what}: {far}");
+}
+
+#[test]
+fn every_parameter_of_every_family_receives_a_gradient() {
+    let device = Device::flex().autodiff();
+    for family in FAMILIES {
+        for position in Position::all() {
+            for extra in ["", "norm = 'layer'\nbias = true\nnorm_place = 'post'\nactivation = 'swiglu'\ntied = false\n"] {
+                let settings = settings(family, &format!("{extra}{}", attention(&position)));
+                let model = settings.build(3, &device).unwrap();
+                let source = rows(2, 7, &device);
+                let source = (family == "encoder_decoder").then_some(&source);
+                let logits = model.forward(source, &rows(2, 9, &device), Mode::default()).unwrap();
+                let gradients = logits.powi_scalar(2).sum().backward();
+                let missing = missing_gradients(&model, &gradients);
+                assert!(missing.is_empty(), "{family} {}: {missing:?}", position.name());
+            }
+        }
+    }
+}
+
+/// Names of parameters without a gradient, or with nothing but zeros.
+fn missing_gradients(model: &Model, gradients: &burn::tensor::Gradients) -> Vec<String> {
+    use burn::module::{Module, ModuleVisitor, Param};
+    struct Missing<'a> {
+        gradients: &'a burn::tensor::Gradients,
+        path: Vec<String>,
+        names: Vec<String>,
+    }
+    impl ModuleVisitor for Missing<'_> {
+        fn enter_module(&mut self, name: &str, _: &str) {
+            self.path.push(name.into());
+        }
+        fn exit_module(&mut self, _: &str, _: &str) {
+            self.path.pop();
+        }
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let sum = param.val().grad(self.gradients).map(|g| g.abs().sum().into_scalar::<f32>());
+            if param.val().is_require_grad() && sum.is_none_or(|sum| sum == 0.0) {
+                self.names.push(self.path.join("."));
+            }
+        }
+    }
+    let mut missing = Missing { gradients, path: Vec::new(), names: Vec::new() };
+    model.visit(&mut missing);
+    missing.names
+}
+
+#[test]
+fn writing_token_by_token_equals_one_pass() {
+    let device = Device::flex();
+    for family in ["decoder", "encoder_decoder"] {
+        for position in Position::all() {
+            let extra = format!(
+                "{}\nalternate = [{{ pattern = {{ kind = 'window', left = 3 }} }}, {{}}]",
+                attention(&position)
+            );
+            let model = settings(family, &extra).build(3, &device).unwrap();
+            let mut source = rows(2, 7, &device);
+            source.lengths = Some(vec![7, 4]);
+            let source = (family == "encoder_decoder").then_some(&source);
+            let tokens = rows(2, 9, &device);
+            let whole = values(model.forward(source, &tokens, Mode::default()).unwrap());
+            let mut writing = model.start(source).unwrap();
+            let steps: Vec<Tensor<3>> = (0..9)
+                .map(|place| model.step(tokens.ids.clone().narrow(1, place, 1), &mut writing).unwrap())
+                .collect();
+            assert_close(&values(Tensor::cat(steps, 1)), &whole, position.name());
+        }
+    }
+}
+
+#[test]
+fn a_segment_sees_the_one_before() {
+    let device = Device::flex();
+    for position in Position::all().into_iter().filter(|position| !position.embeds()) {
+        let extra = format!("memory = 4\n{}", attention(&position));
+        // With one layer, keys of the first segment are the same whether they were seen again or kept.
+        let mut settings = settings("decoder", &extra);
+        settings.layers = 1;
+        let model = settings.build(3, &device).unwrap();
+        let tokens = rows(2, 8, &device);
+        let whole = model.hidden(None, &tokens, Mode::default()).unwrap();
+        let mut segments = Segments::default();
+        let half = |first| Sequences::new(tokens.ids.clone().narrow(1, first, 4));
+        model.segment(&half(0), &mut segments, Mode::default()).unwrap();
+        let second = model.segment(&half(4), &mut segments, Mode::default()).unwrap();
+        assert_close(&values(second), &values(whole.narrow(1, 4, 4)), position.name());
+        assert_eq!(segments.layers[0].as_ref().unwrap().dims(), [2, 4, 16]);
+    }
+}
+
+#[test]
+fn padding_of_a_source_changes_nothing() {
+    let device = Device::flex();
+    let model = settings("encoder_decoder", "").build(3, &device).unwrap();
+    let tokens = rows(1, 5, &device);
+    let short = rows(1, 4, &device);
+    let mut padded = rows(1, 9, &device);
+    padded.lengths = Some(vec![4]);
+    let plain = model.forward(Some(&short), &tokens, Mode::default()).unwrap();
+    let masked = model.forward(Some(&padded), &tokens, Mode::default()).unwrap();
+    assert_close(&values(plain), &values(masked), "padding");
+}
+
+#[test]
+fn parameters_written_back_give_the_same_model() {
+    let device = Device::flex();
+    for family in FAMILIES {
+        let settings = settings(family, "tied = false");
+        let model = settings.build(1, &device).unwrap();
+        let other = settings.build(2, &device).unwrap();
+        assert_ne!(model.parameters(), other.parameters());
+        let copy = other.with_parameters(model.parameters()).unwrap();
+        assert_eq!(model.parameters(), copy.parameters());
+    }
+}
+
+#[test]
+fn parameters_that_do_not_fit_are_refused() {
+    let device = Device::flex();
+    let model = settings("decoder", "").build(1, &device).unwrap();
+    let refusal = |change: &dyn Fn(&mut Vec<whatwhere_transformer::Parameter>)| {
+        let mut parameters = model.parameters();
+        change(&mut parameters);
+        model.clone().with_parameters(parameters).unwrap_err().to_string()
+    };
+    let missing = refusal(&|p| drop(p.remove(0)));
+    assert!(missing.contains("embedding.weight: missing; expected shape [11, 16]"), "{missing}");
+    let shape = refusal(&|p| p[0].shape = vec![16, 11]);
+    assert!(shape.contains("has shape [16, 11], the settings ask for [11, 16]"), "{shape}");
+    let unknown = refusal(&|p| {
+        let mut other = p[0].clone();
+        other.name = "other".into();
+        p.push(other);
+    });
+    assert!(unknown.contains("other: the model has none of this name"), "{unknown}");
+}
+
+#[test]
+fn models_that_differ_in_one_choice_start_alike_elsewhere() {
+    let device = Device::flex();
+    let build = |position| {
+        let extra = format!("attention = {{ heads = 2, position = '{position}' }}");
+        settings("decoder", &extra).build(5, &device).unwrap().parameters()
+    };
+    let (rotary, polar) = (build("rotary"), build("polar"));
+    for parameter in &rotary {
+        assert!(polar.contains(parameter), "{}", parameter.name);
+    }
+}
+
+#[test]
+fn a_beam_of_one_writes_what_greedy_writes() {
+    let device = Device::flex();
+    let model = settings("encoder_decoder", "").build(9, &device).unwrap();
+    let source = rows(3, 6, &device);
+    let beam = Beam { width: 1, length_penalty: 0.6, limit: 12, begin: 1, end: 2 };
+    let found = beam.search(&model, &source).unwrap();
+    for (row, found) in found.iter().enumerate() {
+        let one = Sequences::new(source.ids.clone().narrow(0, row, 1));
+        let mut greedy = generate::write(&model, Some(&one), &[1], 12, &Sampling::greedy(), |token| {
+            if token == 2 { std::ops::ControlFlow::Break(()) } else { std::ops::ControlFlow::Continue(()) }
+        })
+        .unwrap();
+        if greedy.last() == Some(&2) {
+            greedy.pop();
+        }
+        assert_eq!(found[0].tokens, greedy);
+    }
+}
+
+/// On a vocabulary this small every target up to the limit can be scored.
+#[test]
+fn a_wide_beam_finds_the_best_target() {
+    let device = Device::flex();
+    let mut small = settings("encoder_decoder", "init = 'xavier'");
+    small.vocabulary = 4;
+    let (begin, end, limit) = (0, 1, 3);
+    let model = small.build(4, &device).unwrap();
+    let source = Sequences::from_rows(&[vec![2, 3, 2], vec![3, 3, 2]], &device);
+    let beam = Beam { width: 64, length_penalty: 0.6, limit, begin, end };
+    let found = beam.search(&model, &source).unwrap();
+    for row in 0..2 {
+        let one = Sequences::new(source.ids.clone().narrow(0, row, 1));
+        let mut best = (f64::NEG_INFINITY, Vec::new());
+        let mut open = vec![vec![]];
+        for length in 1..=limit {
+            let mut longer = Vec::new();
+            for tokens in open {
+                let ended = [tokens.clone(), vec![end]].concat();
+                let penalty = ((5.0 + length as f64) / 6.0).powf(f64::from(0.6f32));
+                let score = log_probability(&model, &one, begin, &ended) / penalty;
+                if score > best.0 {
+                    best = (score, tokens.clone());
+                }
+                longer.extend((0..4).filter(|t| *t != end).map(|t| [tokens.clone(), vec![t]].concat()));
+            }
+            open = longer;
+        }
+        assert_eq!(found[row][0].tokens, best.1);
+        assert!((found[row][0].score - best.0).abs() < 1e-4);
+    }
+}
+
+fn log_probability(model: &Model, source: &Sequences, begin: u32, tokens: &[u32]) -> f64 {
+    let device = source.ids.device();
+    let input = [&[begin], &tokens[..tokens.len() - 1]].concat();
+    let input = Sequences::from_rows(&[input], &device);
+    let logits = model.forward(Some(source), &input, Mode::default()).unwrap();
+    let log = values(burn::tensor::activation::log_softmax(logits, 2));
+    tokens.iter().enumerate().map(|(i, token)| f64::from(log[i * 4 + *token as usize])).sum()
+}
+
+#[test]
+fn writing_goes_on_past_the_end_of_a_table() {
+    let device = Device::flex();
+    let extra = "attention = { heads = 2, position = { kind = 'learned', length = 6 } }";
+    let model = settings("decoder", extra).build(1, &device).unwrap();
+    let each = |_| std::ops::ControlFlow::Continue(());
+    for prompt in [vec![1; 2], vec![1; 6], vec![1; 20]] {
+        let text = generate::write(&model, None, &prompt, 15, &Sampling::greedy(), each).unwrap();
+        assert_eq!(text.len(), 15);
+    }
+}
+
+#[test]
+fn inputs_that_do_not_fit_are_refused() {
+    let device = Device::flex();
+    let decoder = settings("decoder", "attention = { heads = 2, position = { kind = 'learned', length = 6 } }");
+    let decoder = decoder.build(1, &device).unwrap();
+    let refuse = |prompt: &[u32], limit| {
+        let each = |_| std::ops::ControlFlow::Continue(());
+        generate::write(&decoder, None, prompt, limit, &Sampling::greedy(), each).unwrap_err().to_string()
+    };
+    assert!(refuse(&[], 1).contains("the prompt is empty"));
+    assert!(refuse(&[99], 1).contains("token 99 is unknown to the model, which has 11"));
+    let encoder = settings("encoder", "").build(1, &device).unwrap();
+    assert!(encoder.start(None).unwrap_err().to_string().contains("does not write"));
+    let both = settings("encoder_decoder", "").build(1, &device).unwrap();
+    let message = both.forward(None, &rows(1, 3, &device), Mode::default()).unwrap_err().to_string();
+    assert!(message.contains("needs a source"), "{message}");
+}
