@@ -1,10 +1,13 @@
 //! Training: what a run writes and reads beside its tensors.
 //!
+//! - [`schedule`] says how fast to learn at a step, [`statistics`] how good a loss is in figures people compare.
 //! - [`files`] replaces a file whole or not at all, [`lock`] keeps a run folder to one process.
 
 mod error;
 pub mod files;
 pub mod journal;
 pub mod lock;
+pub mod schedule;
+pub mod statistics;
 
 pub use error::Error;
