@@ -2,9 +2,11 @@
 //!
 //! - [`schedule`] says how fast to learn at a step, [`statistics`] how good a loss is in figures people compare.
 //! - [`files`] replaces a file whole or not at all, [`lock`] keeps a run folder to one process.
+//! - [`interrupt`] lets a run stop between two steps.
 
 mod error;
 pub mod files;
+pub mod interrupt;
 pub mod journal;
 pub mod lock;
 pub mod schedule;
