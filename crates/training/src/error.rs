@@ -1,0 +1,93 @@
+//! What can be wrong with settings, files and texts.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+/// What a run refuses or could not do: what was wrong, what was found, what would be right.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A setting with a value it cannot have.
+    #[error("{setting} = {found}: {reason}")]
+    Setting {
+        /// The setting's name.
+        setting: &'static str,
+        /// What was found.
+        found: String,
+        /// What would be right.
+        reason: &'static str,
+    },
+    /// A file the system did not let us read or write.
+    #[error("{} could not be {done}: {found}", path.display())]
+    File {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was to be done with it.
+        done: &'static str,
+        /// What the system said. Part of the message, hence not also its source.
+        found: io::Error,
+    },
+    /// A run folder that another process trains into.
+    #[error(
+        "{} is in use by {holder}; wait for it to end, or choose another folder",
+        folder.display()
+    )]
+    Busy {
+        /// The run folder.
+        folder: PathBuf,
+        /// Who holds it, as far as the lock file says.
+        holder: String,
+    },
+    /// A record that is broken, with sound ones after it.
+    #[error(
+        "{} line {line}: found {found:?}, expected a JSON object with a whole number \"step\"",
+        path.display()
+    )]
+    Record {
+        /// The file of records.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// How the line begins.
+        found: String,
+    },
+    /// A text and references that do not belong together.
+    #[error(
+        "{hypotheses} segments with {references} lists of references; expected as many, and at least 1"
+    )]
+    Segments {
+        /// Segments to score.
+        hypotheses: usize,
+        /// Lists of references.
+        references: usize,
+    },
+    /// A segment without a reference.
+    #[error("segment {segment} has no reference, expected at least 1")]
+    Reference {
+        /// The segment, from 1.
+        segment: usize,
+    },
+    /// Ctrl-C that could not be listened for.
+    #[error("could not listen for Ctrl-C: {0}")]
+    Signal(io::Error),
+}
+
+impl Error {
+    pub(crate) fn file(
+        path: impl AsRef<Path>,
+        done: &'static str,
+    ) -> impl FnOnce(io::Error) -> Self {
+        let path = path.as_ref().to_owned();
+        move |found| Self::File { path, done, found }
+    }
+
+    pub(crate) fn setting(
+        setting: &'static str,
+        found: impl std::fmt::Display,
+        reason: &'static str,
+    ) -> Self {
+        Self::Setting { setting, found: found.to_string(), reason }
+    }
+}
