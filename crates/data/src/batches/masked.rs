@@ -1,0 +1,39 @@
+//! Hiding tokens, as BERT: of the places to predict most show the mask, some a random token, some the token itself.
+//! Devlin et al. 2019, <https://arxiv.org/abs/1810.04805>. Each place is chosen independently of the others.
+
+use super::Row;
+use crate::{Random, settings::Masked, tokenizer::Tokenizer};
+
+pub(super) fn hide(
+    targets: Vec<u32>,
+    masked: &Masked,
+    tokenizer: &Tokenizer,
+    random: &mut Random,
+) -> Row {
+    let mut tokens = targets.clone();
+    let mut weights = vec![0.0; targets.len()];
+    let mask = tokenizer.mask().expect("the objective asked for a mask");
+    for (token, weight) in tokens.iter_mut().zip(&mut weights) {
+        if tokenizer.is_special(*token) || random.unit() >= masked.share {
+            continue;
+        }
+        *weight = 1.0;
+        let choice = random.unit();
+        if choice < masked.hidden {
+            *token = mask;
+        } else if choice < masked.hidden + masked.random {
+            *token = ordinary(tokenizer, random);
+        }
+    }
+    Row { tokens, targets, weights, source: None }
+}
+
+/// A random token that is not special.
+fn ordinary(tokenizer: &Tokenizer, random: &mut Random) -> u32 {
+    loop {
+        let token = random.below(tokenizer.vocabulary()) as u32;
+        if !tokenizer.is_special(token) {
+            return token;
+        }
+    }
+}

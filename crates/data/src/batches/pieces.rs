@@ -1,0 +1,86 @@
+//! Batches of pieces of music: each epoch every piece once; longer ones are cropped at the start of a step.
+
+use super::{BatchSettings, Row, masked::hide};
+use crate::{
+    Random,
+    corpus::{Content, Corpus, Split},
+    read::VOICES,
+    settings::Objective,
+};
+
+#[derive(Clone, Debug)]
+pub(crate) struct PieceRows {
+    split: Split,
+    length: usize,
+    seed: u64,
+}
+
+impl PieceRows {
+    pub(super) fn new(split: Split, settings: &BatchSettings) -> Self {
+        Self { split, length: settings.length, seed: settings.seed }
+    }
+
+    pub(super) fn pieces(&self, corpus: &Corpus) -> usize {
+        self.all(corpus).len()
+    }
+
+    pub(super) fn rows(&self, corpus: &Corpus, step: u64, rows: usize) -> Vec<Row> {
+        let pieces = self.all(corpus);
+        let per_epoch = pieces.len().div_ceil(rows) as u64;
+        let (epoch, batch) = (step / per_epoch, (step % per_epoch) as usize);
+        let mut order: Vec<usize> = (0..pieces.len()).collect();
+        Random::new(&[self.seed, epoch]).shuffle(&mut order);
+        let chosen = order.into_iter().skip(batch * rows).take(rows);
+        chosen
+            .map(|index| {
+                let piece = &pieces[index];
+                let mut random = Random::new(&[self.seed, epoch, index as u64]);
+                let spare = piece.len().saturating_sub(self.span(corpus));
+                let start = random.below(spare / VOICES + 1) * VOICES;
+                self.row(corpus, &piece[start..], &mut random)
+            })
+            .collect()
+    }
+
+    pub(super) fn windows(&self, corpus: &Corpus) -> usize {
+        self.all(corpus).iter().map(|piece| self.windows_of(corpus, piece)).sum()
+    }
+
+    /// A window of evaluation: pieces one after another, each in windows that do not overlap.
+    pub(super) fn window(&self, corpus: &Corpus, mut index: usize) -> Row {
+        for piece in self.all(corpus) {
+            let windows = self.windows_of(corpus, piece);
+            if index < windows {
+                let mut random = Random::new(&[piece.len() as u64, index as u64]);
+                return self.row(corpus, &piece[index * self.length..], &mut random);
+            }
+            index -= windows;
+        }
+        Row::default()
+    }
+
+    fn windows_of(&self, corpus: &Corpus, piece: &[u32]) -> usize {
+        let ahead = self.span(corpus) - self.length;
+        piece.len().saturating_sub(ahead).div_ceil(self.length)
+    }
+
+    /// Tokens of a crop, with the last target.
+    fn span(&self, corpus: &Corpus) -> usize {
+        self.length + usize::from(matches!(corpus.objective(), Objective::NextToken(_)))
+    }
+
+    fn row(&self, corpus: &Corpus, piece: &[u32], random: &mut Random) -> Row {
+        let crop = piece[..piece.len().min(self.span(corpus))].to_vec();
+        match corpus.objective() {
+            Objective::Masked(masked) => hide(crop, masked, corpus.tokenizer(), random),
+            _ => Row::next(crop),
+        }
+    }
+
+    fn all<'a>(&self, corpus: &'a Corpus) -> &'a [Vec<u32>] {
+        match corpus.content() {
+            Content::Pieces(splits) => splits.get(&self.split).map_or(&[], Vec::as_slice),
+            _ => &[],
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Crops of a run of tokens: at random for training, one after another for evaluation.
+
+use super::{BatchSettings, Row, masked::hide};
+use crate::{
+    Error, Random, Result,
+    corpus::{Corpus, Split},
+    settings::Objective,
+    tokens::Tokens,
+};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Stream {
+    tokens: Tokens,
+    length: usize,
+    seed: u64,
+    /// Tokens of a crop beyond its length: the last place's target lies there.
+    ahead: usize,
+}
+
+impl Stream {
+    pub(super) fn new(corpus: &Corpus, split: Split, settings: &BatchSettings) -> Result<Self> {
+        let ahead = usize::from(matches!(corpus.objective(), Objective::NextToken(_)));
+        let tokens = corpus.tokens(split).cloned().unwrap_or_else(|| Vec::new().into());
+        let stream = Self { tokens, length: settings.length, seed: settings.seed, ahead };
+        // Evaluation pads its last window; training crops whole ones.
+        let least = if split == Split::Train { settings.length + ahead } else { 1 + ahead };
+        if stream.tokens.len() < least {
+            let found = format!("{} tokens", stream.tokens.len());
+            let expected = match split {
+                Split::Train => format!(
+                    "at least {least} for length = {}; use more text or a shorter length",
+                    settings.length
+                ),
+                _ => format!("at least {least}; use more text or a larger share"),
+            };
+            return Err(Error::Short { split: split.name(), found, expected });
+        }
+        Ok(stream)
+    }
+
+    /// Random crops. A split shorter than a crop gives all it has.
+    pub(super) fn rows(&self, corpus: &Corpus, step: u64, rows: usize) -> Result<Vec<Row>> {
+        (0..rows as u64)
+            .map(|row| {
+                let mut random = Random::new(&[self.seed, step, row]);
+                let span = (self.length + self.ahead).min(self.tokens.len());
+                let start = random.below(self.tokens.len() - span + 1);
+                let crop = self.tokens.read(start..start + span)?;
+                Ok(self.row(corpus, crop, &mut random))
+            })
+            .collect()
+    }
+
+    /// Number of windows of evaluation.
+    pub(super) fn windows(&self) -> usize {
+        (self.tokens.len() - self.ahead).div_ceil(self.length)
+    }
+
+    /// A window of evaluation; the last may be shorter.
+    pub(super) fn window(&self, corpus: &Corpus, index: usize) -> Result<Row> {
+        let start = index * self.length;
+        let end = (start + self.length + self.ahead).min(self.tokens.len());
+        let mut random = Random::new(&[index as u64]);
+        Ok(self.row(corpus, self.tokens.read(start..end)?, &mut random))
+    }
+
+    fn row(&self, corpus: &Corpus, crop: Vec<u32>, random: &mut Random) -> Row {
+        match corpus.objective() {
+            Objective::Masked(masked) => hide(crop, masked, corpus.tokenizer(), random),
+            _ => Row::next(crop),
+        }
+    }
+}
+
+impl Row {
+    /// Every token is predicted from those before it.
+    pub(super) fn next(mut tokens: Vec<u32>) -> Self {
+        let targets = tokens.get(1..).unwrap_or_default().to_vec();
+        tokens.pop();
+        Self { weights: vec![1.0; tokens.len()], tokens, targets, source: None }
+    }
+}

@@ -1,0 +1,255 @@
+//! Settings of a corpus, from one definition: what to read, how to cut it into tokens, what to predict.
+
+mod objective;
+mod source;
+mod tokens;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
+
+pub use objective::{Examples, Masked, NextToken, Translate};
+pub use source::{Chorales, Fasta, Pairs, Text};
+pub use tokens::{Bpe, Bytes, Characters, File};
+
+use crate::{
+    Error, Result,
+    task::{Addition, Copy, IndirectIndexing, ListOps, Recall, Reverse, Sort, Task},
+};
+
+/// Everything that makes a corpus.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DataSettings {
+    /// What is read or made; default a text without a path, which the caller supplies.
+    #[serde(deserialize_with = "name_or_table")]
+    pub source: Source,
+    /// How text is cut into tokens; default `bytes` for text, `bpe` for pairs, `characters` for FASTA.
+    /// Chorales and tasks have symbols of their own.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "some_name_or_table")]
+    pub tokenizer: Option<TokenizerSettings>,
+    /// What is predicted; default `translate` for pairs, `next_token` for everything else.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "some_name_or_table")]
+    pub objective: Option<Objective>,
+    /// Share of the documents, or the tail of the only one, kept for validation; default 0.1.
+    /// Not used where the source names a file for it.
+    pub valid_share: f64,
+    /// Share kept for the test, after the one for validation; default 0.
+    pub test_share: f64,
+    /// How many examples a task has.
+    pub examples: Examples,
+    /// Folder for files of tokens, which are then read from disk instead of held in memory; default none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<PathBuf>,
+}
+
+impl Default for DataSettings {
+    fn default() -> Self {
+        Self {
+            source: Text::default().into(),
+            tokenizer: None,
+            objective: None,
+            valid_share: 0.1,
+            test_share: 0.0,
+            examples: Examples::default(),
+            cache: None,
+        }
+    }
+}
+
+impl DataSettings {
+    /// Reads and checks TOML.
+    pub fn from_toml(text: &str) -> Result<Self> {
+        let settings: Self = toml::from_str(text).map_err(|e| Error::Settings(e.to_string()))?;
+        settings.check()?;
+        Ok(settings)
+    }
+
+    /// The settings of a source, with defaults for the rest.
+    pub fn of(source: impl Into<Source>) -> Self {
+        Self { source: source.into(), ..Self::default() }
+    }
+
+    /// Refuses settings out of range, and choices that have no meaning together.
+    pub fn check(&self) -> Result<()> {
+        for (setting, share) in [("valid_share", self.valid_share), ("test_share", self.test_share)]
+        {
+            if !(0.0..1.0).contains(&share) {
+                return Err(Error::setting(setting, share, "a share is at least 0 and below 1"));
+            }
+        }
+        if self.valid_share + self.test_share >= 1.0 {
+            let reason = format!(
+                "with test_share = {} nothing is left for training; expected a sum below 1",
+                self.test_share
+            );
+            return Err(Error::setting("valid_share", self.valid_share, reason));
+        }
+        if let (Some(_), Source::Chorales(_)) = (&self.tokenizer, &self.source) {
+            let reason = "chorales have a token for every pitch; leave the tokenizer out";
+            return Err(Error::setting("tokenizer", self.tokenizer_name(), reason));
+        }
+        if let Some(task) = self.source.task() {
+            if self.tokenizer.is_some() {
+                let reason = "a task has symbols of its own; leave the tokenizer out";
+                return Err(Error::setting("tokenizer", self.tokenizer_name(), reason));
+            }
+            task.check()?;
+        }
+        if let Some(TokenizerSettings::Bpe(Bpe { vocabulary })) = self.tokenizer
+            && vocabulary < SMALLEST_BPE
+        {
+            let reason =
+                format!("expected at least {SMALLEST_BPE}: 256 bytes and the special tokens");
+            return Err(Error::setting("tokenizer.vocabulary", vocabulary, reason));
+        }
+        self.check_objective()
+    }
+
+    /// What is predicted, with the default of the source resolved.
+    pub fn objective(&self) -> Objective {
+        match (&self.objective, &self.source) {
+            (Some(objective), _) => objective.clone(),
+            (None, Source::Pairs(_)) => Objective::Translate(Translate {}),
+            (None, _) => Objective::NextToken(NextToken {}),
+        }
+    }
+
+    /// How text is cut into tokens, with the default of the source resolved.
+    pub fn tokenizer(&self) -> TokenizerSettings {
+        match (&self.tokenizer, &self.source) {
+            (Some(tokenizer), _) => tokenizer.clone(),
+            (None, Source::Pairs(_)) => TokenizerSettings::Bpe(Bpe::default()),
+            (None, Source::Fasta(_)) => TokenizerSettings::Characters(Characters {}),
+            (None, _) => TokenizerSettings::Bytes(Bytes {}),
+        }
+    }
+
+    fn tokenizer_name(&self) -> &'static str {
+        self.tokenizer().name()
+    }
+
+    fn check_objective(&self) -> Result<()> {
+        let (objective, source) = (self.objective(), self.source.name());
+        let pairs = matches!(self.source, Source::Pairs(_));
+        let translate = matches!(objective, Objective::Translate(_));
+        if pairs != translate && self.source.task().is_none() {
+            let right = if pairs { "use translate" } else { "use next_token or masked" };
+            let reason = format!("has no meaning for {source}; {right}");
+            return Err(Error::setting("objective", objective.name(), reason));
+        }
+        if let Objective::Masked(masked) = &objective {
+            masked.check()?;
+        }
+        Ok(())
+    }
+}
+
+const SMALLEST_BPE: usize = 261; // 256 bytes and at most five special tokens
+
+/// Declares a choice of settings: an enum that reads and writes `kind = "name"`.
+macro_rules! choice {
+    ($(#[$doc:meta])* $choice:ident { $($kind:ident => $name:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(tag = "kind")]
+        pub enum $choice {
+            $(
+                #[doc = concat!("`", $name, "`; see [`", stringify!($kind), "`].")]
+                #[serde(rename = $name)]
+                $kind($kind),
+            )*
+        }
+
+        impl $choice {
+            /// The names of all choices.
+            pub const NAMES: &'static [&'static str] = &[$($name),*];
+
+            /// The choice's name in settings.
+            pub fn name(&self) -> &'static str {
+                match self { $(Self::$kind(_) => $name,)* }
+            }
+        }
+
+        $(
+            impl From<$kind> for $choice {
+                fn from(kind: $kind) -> Self {
+                    Self::$kind(kind)
+                }
+            }
+        )*
+    };
+}
+
+choice! {
+    /// What is read or made.
+    Source {
+        Text => "text",
+        Pairs => "pairs",
+        Chorales => "chorales",
+        Fasta => "fasta",
+        IndirectIndexing => "indirect_indexing",
+        Copy => "copy",
+        Reverse => "reverse",
+        Sort => "sort",
+        Recall => "recall",
+        ListOps => "listops",
+        Addition => "addition",
+    }
+}
+
+choice! {
+    /// How text is cut into tokens.
+    TokenizerSettings {
+        Bytes => "bytes",
+        Characters => "characters",
+        Bpe => "bpe",
+        File => "file",
+    }
+}
+
+choice! {
+    /// What is predicted.
+    Objective {
+        NextToken => "next_token",
+        Masked => "masked",
+        Translate => "translate",
+    }
+}
+
+impl Source {
+    /// The task, where the source is one.
+    pub(crate) fn task(&self) -> Option<&dyn Task> {
+        match self {
+            Self::Text(_) | Self::Pairs(_) | Self::Chorales(_) | Self::Fasta(_) => None,
+            Self::IndirectIndexing(task) => Some(task),
+            Self::Copy(task) => Some(task),
+            Self::Reverse(task) => Some(task),
+            Self::Sort(task) => Some(task),
+            Self::Recall(task) => Some(task),
+            Self::ListOps(task) => Some(task),
+            Self::Addition(task) => Some(task),
+        }
+    }
+}
+
+/// Reads `"bytes"` or `{ kind = "bpe", vocabulary = 4096 }`.
+fn name_or_table<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    let table = match toml::Value::deserialize(deserializer)? {
+        toml::Value::String(name) => toml::Table::from_iter([("kind".into(), name.into())]).into(),
+        other => other,
+    };
+    T::deserialize(table).map_err(serde::de::Error::custom)
+}
+
+fn some_name_or_table<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    name_or_table(deserializer).map(Some)
+}

@@ -1,0 +1,73 @@
+//! What is predicted, and how often.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result};
+
+/// Predict each token from those before it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NextToken {}
+
+/// Predict tokens that were hidden, from both sides. Devlin et al. 2019, <https://arxiv.org/abs/1810.04805>.
+/// In a task, the answer is what is hidden.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Masked {
+    /// Share of the places to predict; default 0.15.
+    pub share: f64,
+    /// Share of these that show the mask; default 0.8.
+    pub hidden: f64,
+    /// Share of these that show a random token; the rest show the token itself; default 0.1.
+    pub random: f64,
+}
+
+impl Default for Masked {
+    fn default() -> Self {
+        Self { share: 0.15, hidden: 0.8, random: 0.1 }
+    }
+}
+
+impl Masked {
+    pub(super) fn check(&self) -> Result<()> {
+        if !(self.share > 0.0 && self.share <= 1.0) {
+            let reason = "a share of places is above 0 and at most 1";
+            return Err(Error::setting("objective.share", self.share, reason));
+        }
+        for (setting, share) in
+            [("objective.hidden", self.hidden), ("objective.random", self.random)]
+        {
+            if !(0.0..=1.0).contains(&share) {
+                return Err(Error::setting(setting, share, "a share is at least 0 and at most 1"));
+            }
+        }
+        if self.hidden + self.random > 1.0 + 1e-9 {
+            let reason = format!("with hidden = {} the sum is above 1", self.hidden);
+            return Err(Error::setting("objective.random", self.random, reason));
+        }
+        Ok(())
+    }
+}
+
+/// Predict the target from the source and the target so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Translate {}
+
+/// How many examples a task has. They are the same for every seed of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Examples {
+    /// For training; 0 draws new ones without end; default 1,000,000.
+    pub train: usize,
+    /// For validation; default 10,000.
+    pub valid: usize,
+    /// For the test; default 10,000.
+    pub test: usize,
+}
+
+impl Default for Examples {
+    fn default() -> Self {
+        Self { train: 1_000_000, valid: 10_000, test: 10_000 }
+    }
+}

@@ -1,0 +1,102 @@
+//! Sources that are read from files.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Text for a language model: a file, a folder of files, or an archive of them.
+///
+/// Compressed (`.gz`, `.zst`), packed (`.tar`, `.tar.gz`, `.tar.zst`) and both together are opened by their name.
+/// A file is a document; so is each line of `.jsonl` and `.tsv`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Text {
+    /// File or folder; default empty, for text that the caller supplies.
+    pub path: PathBuf,
+    /// File or folder for validation; default none, so that `valid_share` applies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub valid: Option<PathBuf>,
+    /// File or folder for the test; default none, so that `test_share` applies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test: Option<PathBuf>,
+    /// Key of the text in `.jsonl`, or its column in `.tsv`, counted from 1; default `text`.
+    pub field: String,
+}
+
+impl Default for Text {
+    fn default() -> Self {
+        Self { path: PathBuf::new(), valid: None, test: None, field: "text".into() }
+    }
+}
+
+/// Pairs of lines for translation: two parallel files, or one table with a column for each side.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Pairs {
+    /// File with the source side: lines, or a table if it is also the `target`.
+    pub source: PathBuf,
+    /// File with the target side; default the same file, then a table.
+    pub target: PathBuf,
+    /// Source side for validation; default none, so that `valid_share` applies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub valid_source: Option<PathBuf>,
+    /// Target side for validation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub valid_target: Option<PathBuf>,
+    /// Source side for the test; default none, so that `test_share` applies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_source: Option<PathBuf>,
+    /// Target side for the test.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_target: Option<PathBuf>,
+    /// In a table: column of the source counted from 1, or its key in `.jsonl`; default `1`.
+    pub source_field: String,
+    /// In a table: column of the target counted from 1, or its key in `.jsonl`; default `2`.
+    pub target_field: String,
+}
+
+impl Default for Pairs {
+    fn default() -> Self {
+        Self {
+            source: PathBuf::new(),
+            target: PathBuf::new(),
+            valid_source: None,
+            valid_target: None,
+            test_source: None,
+            test_target: None,
+            source_field: "1".into(),
+            target_field: "2".into(),
+        }
+    }
+}
+
+/// Four-voice chorales from JSON with `train`, `valid` and `test`: pieces of steps of pitches.
+/// Tokens run in raster order: soprano, alto, tenor, bass, then the next step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Chorales {
+    /// The JSON file.
+    pub path: PathBuf,
+}
+
+/// Sequences from FASTA; each header starts a document.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Fasta {
+    /// File or folder, compressed or not.
+    pub path: PathBuf,
+    /// File or folder for validation; default none, so that `valid_share` applies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub valid: Option<PathBuf>,
+    /// File or folder for the test; default none, so that `test_share` applies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test: Option<PathBuf>,
+    /// Whether `acgt` (repeats, by convention) is read as `ACGT`; default true.
+    pub upper: bool,
+}
+
+impl Default for Fasta {
+    fn default() -> Self {
+        Self { path: PathBuf::new(), valid: None, test: None, upper: true }
+    }
+}

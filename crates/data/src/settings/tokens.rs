@@ -1,0 +1,37 @@
+//! Ways of cutting text into tokens.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// A token for each of the 256 bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Bytes {}
+
+/// A token for each character of the training text, in the order of Unicode.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Characters {}
+
+/// Byte-level BPE, trained on the training text.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Bpe {
+    /// Number of tokens, special ones included; default 8192.
+    pub vocabulary: usize,
+}
+
+impl Default for Bpe {
+    fn default() -> Self {
+        Self { vocabulary: 8192 }
+    }
+}
+
+/// An existing tokenizer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct File {
+    /// A `tokenizer.json`.
+    pub path: PathBuf,
+}

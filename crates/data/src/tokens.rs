@@ -1,0 +1,162 @@
+//! A long run of tokens, in memory or in a file that is read where it is needed.
+//!
+//! The file is little-endian `u16`, or `u32` for larger vocabularies. Positional reads let the system's page cache
+//! do what a memory map would, without `unsafe`.
+
+use std::{
+    fs::File,
+    io::{BufWriter, Read, Seek, SeekFrom, Write},
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use crate::{Error, Result};
+
+/// The tokens of a split, one after another. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Tokens(Arc<Store>);
+
+#[derive(Debug)]
+enum Store {
+    Memory(Vec<u32>),
+    Disk { file: Mutex<File>, path: PathBuf, count: usize, width: usize },
+}
+
+impl Tokens {
+    /// Number of tokens.
+    pub fn len(&self) -> usize {
+        match &*self.0 {
+            Store::Memory(tokens) => tokens.len(),
+            Store::Disk { count, .. } => *count,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The tokens of a range.
+    ///
+    /// # Panics
+    /// If the range ends after the last token.
+    pub fn read(&self, range: Range<usize>) -> Result<Vec<u32>> {
+        match &*self.0 {
+            Store::Memory(tokens) => Ok(tokens[range].to_vec()),
+            Store::Disk { file, path, count, width } => {
+                assert!(range.end <= *count, "{} tokens, asked for {range:?}", count);
+                let mut bytes = vec![0; range.len() * width];
+                let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
+                file.seek(SeekFrom::Start((range.start * width) as u64))
+                    .and_then(|_| file.read_exact(&mut bytes))
+                    .map_err(Error::file(path))?;
+                Ok(bytes.chunks_exact(*width).map(number).collect())
+            }
+        }
+    }
+
+    /// Opens a file that a [`Writer`] finished; none if there is no such file.
+    pub(crate) fn open(path: &Path, vocabulary: usize) -> Result<Option<Self>> {
+        if !path.exists() {
+            return Ok(None);
+        }
+        let file = File::open(path).map_err(Error::file(path))?;
+        let width = width(vocabulary);
+        let count = file.metadata().map_err(Error::file(path))?.len() as usize / width;
+        let path = path.to_path_buf();
+        Ok(Some(Self(Arc::new(Store::Disk { file: Mutex::new(file), path, count, width }))))
+    }
+}
+
+impl From<Vec<u32>> for Tokens {
+    fn from(tokens: Vec<u32>) -> Self {
+        Self(Arc::new(Store::Memory(tokens)))
+    }
+}
+
+/// Takes tokens as they come, into memory or into a file that appears only when it is complete.
+pub(crate) enum Writer {
+    Memory(Vec<u32>),
+    Disk { file: BufWriter<File>, partial: PathBuf, path: PathBuf, vocabulary: usize },
+}
+
+impl Writer {
+    pub(crate) fn create(path: Option<PathBuf>, vocabulary: usize) -> Result<Self> {
+        let Some(path) = path else { return Ok(Self::Memory(Vec::new())) };
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(Error::file(folder))?;
+        }
+        // Two runs that make the same file at once must not write into each other's.
+        let partial = path.with_extension(format!("partial-{}", std::process::id()));
+        let file = BufWriter::new(File::create(&partial).map_err(Error::file(&partial))?);
+        Ok(Self::Disk { file, partial, path, vocabulary })
+    }
+
+    pub(crate) fn add(&mut self, tokens: &[u32]) -> Result<()> {
+        match self {
+            Self::Memory(all) => all.extend_from_slice(tokens),
+            Self::Disk { file, partial, vocabulary, .. } => {
+                let width = width(*vocabulary);
+                for token in tokens {
+                    file.write_all(&token.to_le_bytes()[..width])
+                        .map_err(Error::file(&*partial))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn finish(self) -> Result<Tokens> {
+        match self {
+            Self::Memory(tokens) => Ok(tokens.into()),
+            Self::Disk { file, partial, path, vocabulary } => {
+                file.into_inner()
+                    .map_err(|error| error.into_error())
+                    .and_then(|file| file.sync_all())
+                    .and_then(|()| std::fs::rename(&partial, &path))
+                    .map_err(Error::file(&path))?;
+                let missing =
+                    || Error::content(path.display().to_string(), "was written and is gone");
+                Tokens::open(&path, vocabulary)?.ok_or_else(missing)
+            }
+        }
+    }
+}
+
+/// Bytes of a token in a file.
+fn width(vocabulary: usize) -> usize {
+    if vocabulary <= 1 << 16 { 2 } else { 4 }
+}
+
+fn number(bytes: &[u8]) -> u32 {
+    bytes.iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_on_disk_equal_those_in_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        for (vocabulary, largest) in [(65_536u32, 65_535), (65_537, 65_536)] {
+            let tokens: Vec<u32> =
+                (0..1000).map(|i| i * 77_777 % vocabulary).chain([largest]).collect();
+            let path = folder.path().join(format!("deep/{vocabulary}.bin"));
+            let mut writer = Writer::create(Some(path.clone()), vocabulary as usize).unwrap();
+            assert!(!path.exists(), "the file appears only when it is complete");
+            tokens.chunks(300).for_each(|chunk| writer.add(chunk).unwrap());
+            writer.finish().unwrap();
+            let read = Tokens::open(&path, vocabulary as usize).unwrap().unwrap();
+            assert_eq!(read.len(), tokens.len());
+            for range in [0..1001, 0..0, 999..1001, 500..501] {
+                assert_eq!(read.read(range.clone()).unwrap(), tokens[range]);
+            }
+            assert_eq!(
+                std::fs::read_dir(folder.path().join("deep")).unwrap().count(),
+                if largest == 65_535 { 1 } else { 2 }
+            );
+        }
+    }
+}
