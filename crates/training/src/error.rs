@@ -69,6 +69,60 @@ pub enum Error {
         /// The segment, from 1.
         segment: usize,
     },
+    /// Settings that could not be read, or a question that a run cannot answer.
+    #[error("{0}")]
+    Settings(String),
+    /// A checkpoint that is not whole.
+    #[error("{}: found {found}; use an older checkpoint or train again", path.display())]
+    Checkpoint {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        found: String,
+    },
+    /// A folder without a run.
+    #[error("{} holds no run: found no config.toml, expected the folder of a training run", folder.display())]
+    NoRun {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A folder that has a run already.
+    #[error("{} holds a run already", folder.display())]
+    RunExists {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// Data that are not those a run began with.
+    #[error(
+        "the data of {} have changed since the run began; restore them, or start a new run",
+        folder.display()
+    )]
+    DataChanged {
+        /// The run folder.
+        folder: PathBuf,
+    },
+    /// A loss that is not a number, or has exploded.
+    #[error(
+        "step {step}: loss {loss}, gradient {gradient}; stopped, {} keeps the last good checkpoint. \
+         Try a lower training.lr, a longer warm-up, or a smaller training.clip",
+        folder.display()
+    )]
+    Diverged {
+        /// The update that failed.
+        step: u64,
+        /// Its loss.
+        loss: f64,
+        /// The length of its gradient.
+        gradient: f64,
+        /// The run folder.
+        folder: PathBuf,
+    },
+    /// What the data refuse.
+    #[error(transparent)]
+    Data(#[from] whatwhere_data::Error),
+    /// What the model refuses.
+    #[error(transparent)]
+    Model(#[from] whatwhere_transformer::Error),
     /// Ctrl-C that could not be listened for.
     #[error("could not listen for Ctrl-C: {0}")]
     Signal(io::Error),

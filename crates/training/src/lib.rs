@@ -1,21 +1,53 @@
-//! Training: what a run writes and reads beside its tensors.
+//! Training runs, and trained models ready to be asked.
 //!
-//! - [`schedule`] says how fast to learn at a step, [`statistics`] how good a loss is in figures people compare.
-//! - [`bleu`] and [`chrf`] score translations, with the figures of sacreBLEU.
+//! ```no_run
+//! use whatwhere_data::Corpus;
+//! use whatwhere_training::{Folder, Generation, Run, RunSettings, Trainer, interrupt::Interrupt};
+//!
+//! let settings = RunSettings::read("[data.source]\nkind = 'text'\npath = 'novels/'", &[])?;
+//! let corpus = Corpus::load(&settings.data)?;
+//! let mut trainer = Trainer::start(settings, corpus, Folder::new("runs/novels"))?;
+//! trainer.run(&Interrupt::default(), &mut ())?;
+//! let run = Run::open("runs/novels")?;
+//! println!("{}", run.generate("Once", &Generation { limit: 100, ..Default::default() }, |_| {})?);
+//! # Ok::<(), whatwhere_training::Error>(())
+//! ```
+//!
+//! - [`RunSettings`] is all there is to set; [`presets`] are some that come with the program.
+//! - [`Trainer`] is the loop, [`optimiser`] turns gradients into updates, [`schedule`] says how fast to learn.
+//! - [`Folder`] is what training hands on; [`Run`] opens it, to generate, translate, fill and score.
+//! - [`evaluate`] measures, [`statistics`] turns losses into figures people compare, [`bleu`] and [`chrf`] score
+//!   translations with the figures of sacreBLEU.
 //! - [`journal`] and [`tensorboard`] record a run; both go on after a stop without repeating a step.
 //! - [`files`] replaces a file whole or not at all, [`lock`] keeps a run folder to one process.
 //! - [`interrupt`] lets a run stop between two steps.
 
 pub mod bleu;
+mod checkpoint;
 pub mod chrf;
+pub mod embedded;
 mod error;
+mod evaluate;
 pub mod files;
+mod folder;
 pub mod interrupt;
 pub mod journal;
 pub mod lock;
+mod loss;
 mod ngrams;
+pub mod optimiser;
+pub mod presets;
+mod run;
 pub mod schedule;
+mod settings;
 pub mod statistics;
 pub mod tensorboard;
+pub mod trainer;
 
 pub use error::Error;
+pub use evaluate::{Evaluation, evaluate};
+pub use folder::Folder;
+pub use run::{BLANK, Filling, Generation, Run, Translation};
+pub use settings::{RunSettings, TrainingSettings};
+pub use trainer::{Ending, Record, Trainer, Watcher};
+pub use whatwhere_transformer::generate::Sampling;

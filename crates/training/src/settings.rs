@@ -1,7 +1,9 @@
 //! Settings of a run: model, data and training in one file.
 
-use serde::{Deserialize, Serialize};
-use whatwhere_data::{BatchSize, DataSettings};
+use std::path::Path;
+
+use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
+use whatwhere_data::{BatchSize, DataSettings, Source};
 use whatwhere_transformer::ModelSettings;
 
 use crate::{Error, optimiser::Optimiser, schedule::{Cosine, Schedule}};
@@ -35,9 +37,10 @@ pub struct TrainingSettings {
     /// The highest learning rate; default 0.001.
     pub lr: f64,
     /// How the rate changes; default `cosine` with 100 updates of warm-up.
+    #[serde(deserialize_with = "name_or_table")]
     pub schedule: Schedule,
     /// Who turns gradients into updates; default `adamw`.
-    #[serde(deserialize_with = "crate::optimiser::name_or_table")]
+    #[serde(deserialize_with = "name_or_table")]
     pub optimiser: Optimiser,
     /// Longest gradient; longer ones are shortened to it. 0 leaves them. Default 1.
     pub clip: f64,
@@ -126,7 +129,31 @@ impl RunSettings {
         Ok(())
     }
 
-    /// Writes out what the settings leave to defaults: the attention of every layer as it will be built.
+    /// Learns from this file or folder instead; of pairs it is a table with both sides.
+    pub fn read_from(&mut self, path: &Path) -> Result<(), Error> {
+        match &mut self.data.source {
+            Source::Text(text) => (text.path, text.valid, text.test) = (path.into(), None, None),
+            Source::Fasta(fasta) => {
+                (fasta.path, fasta.valid, fasta.test) = (path.into(), None, None);
+            }
+            Source::Chorales(chorales) => chorales.path = path.into(),
+            Source::Pairs(pairs) => {
+                *pairs = whatwhere_data::settings::Pairs {
+                    source: path.into(),
+                    source_field: pairs.source_field.clone(),
+                    target_field: pairs.target_field.clone(),
+                    ..Default::default()
+                };
+            }
+            task => {
+                let reason = "makes its examples itself; leave --data out";
+                return Err(Error::setting("data.source", task.name(), reason));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes out what the settings leave to the data.
     pub fn resolve(&mut self, vocabulary: usize) -> Result<(), Error> {
         if self.model.vocabulary != 0 && self.model.vocabulary < vocabulary {
             let reason = "fewer than the tokenizer has; leave it out to take as many";
@@ -137,6 +164,19 @@ impl RunSettings {
         }
         self.check()
     }
+}
+
+/// Reads `"adamw"` or `{ kind = "adamw", beta2 = 0.95 }`.
+fn name_or_table<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    let table = match toml::Value::deserialize(deserializer)? {
+        toml::Value::String(name) => toml::Table::from_iter([("kind".into(), name.into())]).into(),
+        other => other,
+    };
+    T::deserialize(table).map_err(serde::de::Error::custom)
 }
 
 /// Sets `path.to.key=value` in a table. A value that is not TOML is taken as a string.

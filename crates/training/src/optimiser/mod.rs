@@ -13,7 +13,7 @@ use burn::{
     tensor::{Gradients, Tensor, TensorData},
 };
 use rayon::prelude::*;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use whatwhere_transformer::Model;
 
 use crate::Error;
@@ -40,17 +40,6 @@ impl Default for Optimiser {
     fn default() -> Self {
         Self::AdamW(AdamW::default())
     }
-}
-
-/// Reads `"adamw"` or `{ kind = "adamw", beta2 = 0.95 }`.
-pub(crate) fn name_or_table<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Optimiser, D::Error> {
-    let table = match toml::Value::deserialize(deserializer)? {
-        toml::Value::String(name) => toml::Table::from_iter([("kind".into(), name.into())]).into(),
-        other => other,
-    };
-    Optimiser::deserialize(table).map_err(serde::de::Error::custom)
 }
 
 /// A parameter in an update.

@@ -1,0 +1,109 @@
+//! `whatwhere evaluate`: figures of a trained run on a split of its data, or on other data.
+
+use std::{io::{self, Write}, path::PathBuf};
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use whatwhere_data::Split;
+use whatwhere_training::{Evaluation, Run, RunSettings, Translation, bleu, chrf, evaluate, trainer};
+
+use crate::verb::train;
+
+/// What to evaluate on.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Evaluate {
+    /// The run folder.
+    run: PathBuf,
+    /// Which part of the data.
+    #[arg(long, value_enum, default_value_t = Part::Valid)]
+    split: Part,
+    /// Other data than the run's: a file or folder.
+    #[arg(long, value_name = "PATH")]
+    data: Option<PathBuf>,
+    /// Change a setting, such as training.length=1024; can be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    changes: Vec<String>,
+    /// Batches at the most.
+    #[arg(long)]
+    batches: Option<usize>,
+    /// Beginnings kept side by side when translations are scored.
+    #[arg(long, default_value_t = 4)]
+    beam: usize,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Train,
+    Valid,
+    Test,
+}
+
+#[derive(Serialize)]
+struct Figures {
+    #[serde(flatten)]
+    evaluation: Evaluation,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bleu: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bleu_signature: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chrf: Option<f64>,
+}
+
+pub(crate) fn run(args: &Evaluate) -> anyhow::Result<()> {
+    let run = Run::open(&args.run)?;
+    let mut changes = args.changes.clone();
+    if let Some(path) = &args.data {
+        changes.push(format!("data.source.path={:?}", path.display().to_string()));
+    }
+    let mut settings = RunSettings::read(&run.settings.to_toml()?, &changes)?;
+    // The run's own tokens, whatever the data.
+    settings.data.tokenizer = None;
+    let corpus = train::load_with(&settings, &run.tokenizer)?;
+    let split = match args.split {
+        Part::Train => Split::Train,
+        Part::Valid => Split::Valid,
+        Part::Test => Split::Test,
+    };
+    let batches = trainer::batches(&settings, &corpus, split)?;
+    let evaluation = evaluate(&run.model, &batches, args.batches, corpus.bytes_per_token(split))?;
+    let mut figures = Figures { evaluation, bleu: None, bleu_signature: None, chrf: None };
+    if let Some(pairs) = corpus.pairs(split) {
+        let sources: Vec<&str> = pairs.iter().map(|pair| pair.source_text.as_str()).collect();
+        let references: Vec<Vec<&str>> =
+            pairs.iter().map(|pair| vec![pair.target_text.as_str()]).collect();
+        let translation = Translation { beam: args.beam, ..Translation::default() };
+        let targets = run.translate(&sources, &translation)?;
+        let score = bleu::Settings::default().corpus(&targets, &references)?;
+        figures.bleu = Some(score.score);
+        figures.bleu_signature = Some(score.signature);
+        figures.chrf = Some(chrf::Settings::default().corpus(&targets, &references)?.score);
+    }
+    print(args, &figures)
+}
+
+fn print(args: &Evaluate, figures: &Figures) -> anyhow::Result<()> {
+    let mut out = io::stdout();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string(figures)?)?;
+        return Ok(());
+    }
+    let Evaluation { loss, perplexity, bits_per_byte, accuracy, tokens } = figures.evaluation;
+    writeln!(out, "loss\t{loss:.4}")?;
+    writeln!(out, "perplexity\t{perplexity:.3}")?;
+    if let Some(bits) = bits_per_byte {
+        writeln!(out, "bits per byte\t{bits:.4}")?;
+    }
+    writeln!(out, "accuracy\t{accuracy:.4}")?;
+    writeln!(out, "tokens\t{tokens}")?;
+    if let (Some(score), Some(signature)) = (figures.bleu, &figures.bleu_signature) {
+        writeln!(out, "BLEU\t{score:.2}\t{signature}")?;
+    }
+    if let Some(score) = figures.chrf {
+        writeln!(out, "chrF\t{score:.2}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! `whatwhere generate`.
+
+use std::{io::{self, Read, Write}, path::PathBuf};
+
+use clap::Args;
+use serde_json::json;
+use whatwhere_training::{Generation, Run, Sampling};
+
+/// What to go on from, and how.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Generate {
+    /// The run folder of a decoder.
+    run: PathBuf,
+    /// Text to go on after; `-` reads it from standard input, without it the model begins.
+    #[arg(default_value = "")]
+    prompt: String,
+    /// Tokens at the most.
+    #[arg(long, default_value_t = 200)]
+    tokens: usize,
+    /// Scores are divided by it; 0 always takes the best token.
+    #[arg(long, default_value_t = 0.8)]
+    temperature: f32,
+    /// Only so many of the best tokens; 0 takes all.
+    #[arg(long, default_value_t = 0)]
+    top_k: usize,
+    /// Only the best tokens that together have this probability.
+    #[arg(long, default_value_t = 1.0)]
+    top_p: f32,
+    /// Only tokens with this share of the best one's probability.
+    #[arg(long, default_value_t = 0.0)]
+    min_p: f32,
+    /// Above 1, what was written becomes less likely.
+    #[arg(long, default_value_t = 1.0)]
+    repetition_penalty: f32,
+    /// A string that ends the text; can be repeated.
+    #[arg(long)]
+    stop: Vec<String>,
+    /// Seed of the draws.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Generate) -> anyhow::Result<()> {
+    let run = Run::open(&args.run)?;
+    let mut prompt = args.prompt.clone();
+    if prompt == "-" {
+        prompt.clear();
+        io::stdin().read_to_string(&mut prompt)?;
+    }
+    let generation = Generation {
+        sampling: Sampling {
+            temperature: args.temperature,
+            top_k: args.top_k,
+            top_p: args.top_p,
+            min_p: args.min_p,
+            repetition_penalty: args.repetition_penalty,
+            seed: args.seed,
+        },
+        limit: args.tokens,
+        stop: args.stop.clone(),
+    };
+    let mut out = io::stdout();
+    if args.json {
+        let text = run.generate(&prompt, &generation, |_| {})?;
+        writeln!(out, "{}", json!({ "prompt": prompt, "text": text }))?;
+        return Ok(());
+    }
+    write!(out, "{prompt}")?;
+    let mut broken = None;
+    run.generate(&prompt, &generation, |text| {
+        if let Err(e) = write!(out, "{text}").and_then(|()| out.flush()) {
+            broken.get_or_insert(e);
+        }
+    })?;
+    match broken {
+        Some(error) => return Err(error.into()),
+        None => writeln!(out)?,
+    }
+    Ok(())
+}

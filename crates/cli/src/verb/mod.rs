@@ -1,0 +1,69 @@
+//! The verbs, one file each.
+
+pub(crate) mod config;
+pub(crate) mod data;
+pub(crate) mod evaluate;
+pub(crate) mod fill;
+pub(crate) mod generate;
+pub(crate) mod train;
+pub(crate) mod translate;
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use whatwhere_training::{RunSettings, presets};
+
+/// Where settings come from.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Settings {
+    /// A TOML file of settings.
+    pub(crate) config: Option<PathBuf>,
+    /// Settings that come with the program; `whatwhere config --presets` lists them.
+    #[arg(long, value_name = "NAME", conflicts_with = "config")]
+    pub(crate) preset: Option<String>,
+    /// What to learn from: a file or folder, in place of the settings' own.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) data: Option<PathBuf>,
+    /// Change a setting, such as training.steps=500 or model.attention.position=polar; can be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) changes: Vec<String>,
+}
+
+impl Settings {
+    /// Whether any were named.
+    pub(crate) fn are_given(&self) -> bool {
+        self.config.is_some() || self.preset.is_some()
+    }
+
+    /// The settings with all changes, checked; defaults where none were named.
+    pub(crate) fn read(&self) -> anyhow::Result<RunSettings> {
+        let (text, origin) = match (&self.config, &self.preset) {
+            (Some(path), _) => {
+                let text = fs::read_to_string(path)
+                    .with_context(|| format!("{} could not be read", path.display()))?;
+                (text, path.display().to_string())
+            }
+            (None, Some(name)) => match presets::find(name) {
+                Some(preset) => (preset.text.to_owned(), format!("preset {name}")),
+                None => {
+                    let names: Vec<&str> = presets::ALL.iter().map(|p| p.name).collect();
+                    bail!("no preset is called {name}; there are {}", names.join(", "));
+                }
+            },
+            (None, None) => (String::new(), "settings".into()),
+        };
+        let mut changes = self.changes.clone();
+        if let Some(path) = &self.data {
+            changes.push(format!("data.source.path={:?}", path.display().to_string()));
+        }
+        RunSettings::read(&text, &changes).with_context(|| origin)
+    }
+
+    /// A name for a run with these settings.
+    pub(crate) fn name(&self) -> String {
+        let stem = self.config.as_ref().and_then(|path| path.file_stem());
+        let name = stem.map(|stem| stem.to_string_lossy().into_owned());
+        name.or(self.preset.clone()).unwrap_or_else(|| "run".into())
+    }
+}

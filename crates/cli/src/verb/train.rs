@@ -1,0 +1,116 @@
+//! `whatwhere train`.
+
+use std::{io::{self, IsTerminal, Write}, path::PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+use serde_json::json;
+use whatwhere_data::Corpus;
+use whatwhere_training::{Ending, Folder, RunSettings, Trainer, Watcher, interrupt::Interrupt};
+
+use crate::{dashboard::Dashboard, failure::Failure, progress::Progress, verb::Settings};
+
+/// What to train, and where to.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Train {
+    #[command(flatten)]
+    settings: Settings,
+    /// The run folder; default runs/NAME of the settings.
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Go on from the last checkpoint in the run folder.
+    #[arg(long)]
+    resume: bool,
+    /// Show curves, rates and samples while it trains.
+    #[arg(long)]
+    tui: bool,
+    /// Say every evaluation on standard error even when that is no terminal.
+    #[arg(long)]
+    verbose: bool,
+    /// Print the outcome as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Train) -> anyhow::Result<()> {
+    let folder = Folder::new(
+        args.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(args.settings.name())),
+    );
+    let settings = settings(args, &folder)?;
+    let interrupt = Interrupt::new()?;
+    let corpus = load(&settings)?;
+    let mut trainer = if args.resume {
+        Trainer::resume(settings, corpus.clone(), folder.clone())?
+    } else {
+        Trainer::start(settings, corpus.clone(), folder.clone()).map_err(|e| match e {
+            e @ whatwhere_training::Error::RunExists { .. } => {
+                Failure::usage(e.to_string(), "go on with --resume, or name another folder with --out")
+            }
+            e => e.into(),
+        })?
+    };
+    let steps = trainer.settings().training.steps;
+    let mut watcher: Box<dyn Watcher> = if args.tui {
+        Box::new(Dashboard::new(&trainer, &corpus, interrupt.clone())?)
+    } else if io::stderr().is_terminal() || args.verbose {
+        Box::new(Progress::new(trainer.step(), steps))
+    } else {
+        Box::new(())
+    };
+    let ending = trainer.run(&interrupt, &mut *watcher);
+    drop(watcher);
+    let ending = ending?;
+    report(args, &trainer, &folder, ending)
+}
+
+/// The settings of a new run, or of the one in the folder.
+fn settings(args: &Train, folder: &Folder) -> anyhow::Result<RunSettings> {
+    if !args.resume || args.settings.are_given() {
+        return args.settings.read();
+    }
+    let begun = folder.load_settings()?;
+    let path = args.settings.data.iter();
+    let changes: Vec<String> = path
+        .map(|path| format!("data.source.path={:?}", path.display().to_string()))
+        .chain(args.settings.changes.iter().cloned())
+        .collect();
+    Ok(RunSettings::read(&begun.to_toml()?, &changes)?)
+}
+
+/// The corpus, with the program's own text where none is named.
+pub(crate) fn load(settings: &RunSettings) -> anyhow::Result<Corpus> {
+    Ok(match whatwhere_training::embedded::needed(settings) {
+        true => whatwhere_training::embedded::corpus(&settings.data)?,
+        false => Corpus::load(&settings.data)?,
+    })
+}
+
+fn report(
+    args: &Train,
+    trainer: &Trainer,
+    folder: &Folder,
+    ending: Ending,
+) -> anyhow::Result<()> {
+    let (path, step) = (folder.path().display(), trainer.step());
+    let ended = match ending {
+        Ending::Done => "done",
+        Ending::Stale => "stale",
+        Ending::Interrupted => "interrupted",
+    };
+    let mut out = io::stdout();
+    if args.json {
+        let object = json!({
+            "run": folder.path(), "ending": ended, "step": step, "best_valid_loss": trainer.best(),
+            "parameters": trainer.model().size(),
+        });
+        writeln!(out, "{object}").context("the outcome could not be printed")?;
+    } else {
+        let best = trainer.best().map_or(String::new(), |loss| format!(", best valid loss {loss:.4}"));
+        writeln!(out, "{path}: {ended} after {step} updates{best}")
+            .context("the outcome could not be printed")?;
+    }
+    if ending == Ending::Interrupted {
+        eprintln!("hint: whatwhere train --resume --out {path}");
+    }
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! Settings that come with the program: the files of `configs/`.
+
+/// Settings with a name.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// What it is called.
+    pub name: &'static str,
+    /// Its TOML, with comments.
+    pub text: &'static str,
+}
+
+impl Preset {
+    /// The first line of its comments.
+    pub fn about(&self) -> &'static str {
+        self.text.lines().next().unwrap_or("").trim_start_matches(['#', ' '])
+    }
+}
+
+/// The preset of a name.
+pub fn find(name: &str) -> Option<&'static Preset> {
+    ALL.iter().find(|preset| preset.name == name)
+}
+
+macro_rules! presets {
+    ($($name:literal,)*) => {
+        /// Every preset.
+        pub const ALL: &[Preset] = &[$(
+            Preset { name: $name, text: include_str!(concat!("../../../configs/", $name, ".toml")) },
+        )*];
+    };
+}
+
+presets! {
+    "tiny",
+    "shakespeare",
+    "translation",
+    "masked",
+    "music",
+    "genome",
+    "long",
+    "tasks",
+    "transformer-base",
+    "pope-indirect",
+    "pope-jsb",
+    "pope-maestro",
+    "pope-genome",
+    "pope-124m",
+    "pope-253m",
+    "pope-774m",
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::RunSettings;
+
+    #[test]
+    fn every_preset_reads_and_says_what_it_is() {
+        for preset in ALL {
+            assert!(!preset.about().is_empty(), "{}", preset.name);
+            let settings = RunSettings::read(preset.text, &[]);
+            assert!(settings.is_ok(), "{}: {}", preset.name, settings.unwrap_err());
+        }
+    }
+
+    #[test]
+    fn every_file_of_configs_is_a_preset() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs");
+        for file in fs::read_dir(folder).unwrap() {
+            let path = file.unwrap().path();
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            assert!(find(&name).is_some(), "{name} is in configs/ but not a preset");
+        }
+    }
+}
