@@ -1,5 +1,7 @@
 //! Batches are what they promise: a function of seed and step, padded without weight, complete in evaluation.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 use whatwhere_data::{
     Batch, BatchSettings, BatchSize, Batches, Corpus, DataSettings, Objective, Split,
     TokenizerSettings,
@@ -48,7 +50,7 @@ fn chorale_corpus(folder: &std::path::Path) -> Corpus {
 }
 
 fn task_corpora() -> Vec<Corpus> {
-    let small = ListOps { depth: 5, arguments: 5, shortest: 5, longest: 60 };
+    let small = ListOps { depth: 5, arguments: 5, shortest: 5, longest: 60, path: None };
     let sources = [
         IndirectIndexing::default().into(),
         Sort::default().into(),
@@ -278,6 +280,17 @@ fn masks_have_the_shares_of_the_settings() {
     assert!((chosen / all - 0.15f32).abs() < 0.0046, "{}", chosen / all);
     assert!((hidden / chosen - 0.8).abs() < 0.013, "{}", hidden / chosen);
     assert!((same / chosen - 0.1).abs() < 0.01, "{}", same / chosen);
+}
+
+#[test]
+fn a_short_row_has_at_least_one_place_to_predict() {
+    let corpus = text_corpus(Some(Masked::default().into()));
+    let short = BatchSettings { length: 2, ..settings(0) };
+    let batches = Batches::new(&corpus, Split::Train, &short).unwrap();
+    for step in 0..50 {
+        let batch = batches.get(step).unwrap();
+        assert!(batch.weights.chunks(2).all(|row| row.iter().sum::<f32>() > 0.0));
+    }
 }
 
 #[test]

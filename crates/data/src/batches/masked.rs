@@ -1,5 +1,6 @@
 //! Hiding tokens, as BERT: of the places to predict most show the mask, some a random token, some the token itself.
-//! Devlin et al. 2019, <https://arxiv.org/abs/1810.04805>. Each place is chosen independently of the others.
+//! Devlin et al. 2019, <https://arxiv.org/abs/1810.04805>. Each place is chosen independently of the others;
+//! a short row in which none was gets one.
 
 use super::Row;
 use crate::{Random, settings::Masked, tokenizer::Tokenizer};
@@ -13,16 +14,20 @@ pub(super) fn hide(
     let mut tokens = targets.clone();
     let mut weights = vec![0.0; targets.len()];
     let mask = tokenizer.mask().expect("the objective asked for a mask");
-    for (token, weight) in tokens.iter_mut().zip(&mut weights) {
-        if tokenizer.is_special(*token) || random.unit() >= masked.share {
-            continue;
-        }
-        *weight = 1.0;
+    let places: Vec<usize> =
+        (0..targets.len()).filter(|&place| !tokenizer.is_special(targets[place])).collect();
+    let mut chosen: Vec<usize> =
+        places.iter().copied().filter(|_| random.unit() < masked.share).collect();
+    if chosen.is_empty() && !places.is_empty() {
+        chosen.push(places[random.below(places.len())]); // a row without a loss teaches nothing
+    }
+    for place in chosen {
+        weights[place] = 1.0;
         let choice = random.unit();
         if choice < masked.hidden {
-            *token = mask;
+            tokens[place] = mask;
         } else if choice < masked.hidden + masked.random {
-            *token = ordinary(tokenizer, random);
+            tokens[place] = ordinary(tokenizer, random);
         }
     }
     Row { tokens, targets, weights, source: None }

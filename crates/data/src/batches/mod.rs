@@ -170,7 +170,9 @@ impl Batches {
             Content::Stream(_) => Kind::Stream(stream::Stream::new(corpus, split, settings)?),
             Content::Pairs(_) => Kind::Pairs(pairs::PairRows::new(corpus, split, settings)?),
             Content::Pieces(_) => Kind::Pieces(pieces::PieceRows::new(split, settings)),
-            Content::Task(..) => Kind::Task(tasks::TaskRows::new(corpus, split, settings)?),
+            Content::Task(_) | Content::Examples(_) => {
+                Kind::Task(tasks::TaskRows::new(corpus, split, settings)?)
+            }
         };
         // Weightless places may show any token where no padding was asked for.
         let padding = corpus.tokenizer().padding().unwrap_or(0);

@@ -4,8 +4,8 @@
 use super::{BatchSettings, Row};
 use crate::{
     Error, Random, Result,
-    corpus::{Content, Corpus, Split},
-    settings::Objective,
+    corpus::{Content, Corpus, Split, example_random},
+    settings::{Objective, Source},
     task::{Example, Task},
 };
 
@@ -20,14 +20,8 @@ pub(crate) struct TaskRows {
 
 impl TaskRows {
     pub(super) fn new(corpus: &Corpus, split: Split, settings: &BatchSettings) -> Result<Self> {
-        let (task, examples) = task(corpus)?;
-        let examples = match split {
-            Split::Train if examples.train == 0 => None,
-            Split::Train => Some(examples.train as u64),
-            Split::Valid => Some(examples.valid as u64),
-            Split::Test => Some(examples.test as u64),
-        };
-        let (prompt, answer) = task.longest();
+        let examples = Some(corpus.documents(split)).filter(|&examples| examples != u64::MAX);
+        let (prompt, answer) = longest(corpus);
         let needed = match corpus.objective() {
             Objective::NextToken(_) => prompt + answer - 1,
             Objective::Masked(_) => prompt + answer,
@@ -67,9 +61,11 @@ impl TaskRows {
     }
 
     fn row(&self, corpus: &Corpus, number: u64) -> Result<Row> {
-        let (task, _) = task(corpus)?;
-        let Example { prompt, answer } =
-            task.example(&mut Random::new(&[self.split as u64, number]));
+        let Example { prompt, answer } = match corpus.content() {
+            Content::Examples(splits) => splits[&self.split][number as usize].clone(),
+            Content::Task(source) => made(source).example(&mut example_random(self.split, number)),
+            _ => unreachable!("only tasks and examples come here"),
+        };
         let tokenizer = corpus.tokenizer();
         let (prompt, answer) = (tokenizer.encode(&prompt)?, tokenizer.encode(&answer)?);
         let all = [prompt.as_slice(), &answer].concat();
@@ -92,12 +88,21 @@ impl TaskRows {
     }
 }
 
-fn task(corpus: &Corpus) -> Result<(&dyn Task, &crate::settings::Examples)> {
+/// The most tokens of a prompt and of an answer.
+fn longest(corpus: &Corpus) -> (usize, usize) {
     match corpus.content() {
-        Content::Task(source, examples) => source
-            .task()
-            .map(|task| (task, examples))
-            .ok_or_else(|| Error::setting("source.kind", source.name(), "expected a task")),
-        _ => Err(Error::setting("source.kind", "a corpus", "expected a task")),
+        Content::Task(source) => made(source).longest(),
+        Content::Examples(splits) => {
+            let words = |text: &str| text.split(' ').count();
+            let all = || splits.values().flatten();
+            let prompt = all().map(|example| words(&example.prompt)).max();
+            let answer = all().map(|example| words(&example.answer)).max();
+            (prompt.unwrap_or(1), answer.unwrap_or(1))
+        }
+        _ => unreachable!("only tasks and examples come here"),
     }
+}
+
+fn made(source: &Source) -> &dyn Task {
+    source.task().expect("a corpus of a task has one")
 }

@@ -6,6 +6,7 @@
 mod chorales;
 mod compressed;
 mod fasta;
+mod listops;
 mod pairs;
 
 use std::{
@@ -16,6 +17,7 @@ use std::{
 
 pub(crate) use chorales::{Pieces, VOICES, chorales};
 pub(crate) use fasta::fasta;
+pub(crate) use listops::listops;
 pub(crate) use pairs::{Sides, pairs};
 
 use crate::{Error, Result};

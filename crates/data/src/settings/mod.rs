@@ -155,7 +155,7 @@ macro_rules! choice {
         #[serde(tag = "kind")]
         pub enum $choice {
             $(
-                #[doc = concat!("`", $name, "`; see [`", stringify!($kind), "`].")]
+                #[doc = concat!("`", $name, "`; see [`struct@", stringify!($kind), "`].")]
                 #[serde(rename = $name)]
                 $kind($kind),
             )*

@@ -2,6 +2,8 @@
 //! Nangia and Bowman 2018, <https://arxiv.org/abs/1804.06028>; as Long Range Arena makes it, Tay et al. 2020, <https://arxiv.org/abs/2011.04006>.
 //! Operators are MIN, MAX, MED (median, rounded down) and SM (sum modulo 10); expressions outside the lengths are drawn again.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Example, Task};
@@ -19,17 +21,20 @@ pub struct ListOps {
     pub shortest: usize,
     /// Most symbols of an expression; default 1999.
     pub longest: usize,
+    /// File of values and expressions to read instead of making them, split by the shares; default none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
 }
 
 impl Default for ListOps {
     fn default() -> Self {
-        Self { depth: 10, arguments: 10, shortest: 501, longest: 1999 }
+        Self { depth: 10, arguments: 10, shortest: 501, longest: 1999, path: None }
     }
 }
 
 const OPERATORS: [&str; 4] = ["[MIN", "[MAX", "[MED", "[SM"];
 const NESTS: f64 = 0.25; // Long Range Arena's share of arguments that are expressions
-const ASKS: &str = "="; // closes the prompt, so that the value is said after it
+pub(crate) const ASKS: &str = "="; // closes the prompt, so that the value is said after it
 const DRAWS: usize = 1_000_000;
 
 impl Task for ListOps {
@@ -116,6 +121,72 @@ impl ListOps {
             2 if values.len() % 2 == 1 => values[middle],
             2 => (values[middle - 1] + values[middle]) / 2,
             _ => values.iter().sum::<usize>() % 10,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The value of an expression, by a stack: nothing in common with how expressions are made.
+    fn solve(prompt: &str) -> i64 {
+        let mut stack: Vec<(&str, Vec<i64>)> = vec![("", Vec::new())];
+        for word in prompt.split(' ') {
+            if let Ok(digit) = word.parse() {
+                stack.last_mut().unwrap().1.push(digit);
+            } else if word == "]" {
+                let (operator, values) = stack.pop().unwrap();
+                let mut sorted = values.clone();
+                sorted.sort_unstable();
+                let (low, high) = ((sorted.len() - 1) / 2, sorted.len() / 2);
+                let value = match operator {
+                    "[MIN" => sorted[0],
+                    "[MAX" => sorted[sorted.len() - 1],
+                    "[MED" => (sorted[low] + sorted[high]) / 2,
+                    "[SM" => values.iter().sum::<i64>() % 10,
+                    "[PM" => values.iter().product::<i64>() % 10,
+                    "[FIRST" => values[0],
+                    "[LAST" => values[values.len() - 1],
+                    other => panic!("{other}"),
+                };
+                stack.last_mut().unwrap().1.push(value);
+            } else if word != ASKS {
+                stack.push((word, Vec::new()));
+            }
+        }
+        stack[0].1[0]
+    }
+
+    #[test]
+    fn values_are_those_of_a_stack_and_lengths_are_kept() {
+        let small = ListOps { depth: 4, arguments: 5, shortest: 5, longest: 40, path: None };
+        for (task, count) in [(small, 1000), (ListOps::default(), 40)] {
+            task.check().unwrap();
+            for i in 0..count {
+                let Example { prompt, answer } = task.example(&mut Random::new(&[i]));
+                assert_eq!(answer, solve(&prompt).to_string(), "{prompt}");
+                let length = prompt.split(' ').count() - 1;
+                assert!((task.shortest..=task.longest).contains(&length), "{length}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_published_files_have_the_values_of_the_stack() {
+        let shared = std::env::var_os("WHATWHERE_SHARED")
+            .map_or_else(|| "../../../shared".into(), PathBuf::from);
+        let folder = shared.join("data/listops");
+        if !folder.exists() {
+            println!("SKIPPED: no {}; set WHATWHERE_SHARED", folder.display());
+            return;
+        }
+        for name in ["d5c", "d8", "d14", "d20", "d20a", "d20s"] {
+            let path = folder.join(format!("test_{name}.tsv.zst"));
+            let examples = crate::read::listops(&path).unwrap();
+            assert_eq!(examples.len(), 10_000);
+            let right = examples.iter().filter(|e| solve(&e.prompt).to_string() == e.answer);
+            assert_eq!(right.count(), 10_000, "{name}");
         }
     }
 }

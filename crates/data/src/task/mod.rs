@@ -11,6 +11,7 @@ mod recall;
 pub use addition::Addition;
 pub use indirect_indexing::IndirectIndexing;
 pub use letters::{Copy, Reverse, Sort};
+pub(crate) use listops::ASKS;
 pub use listops::ListOps;
 pub use recall::Recall;
 

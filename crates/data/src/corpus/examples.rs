@@ -1,0 +1,117 @@
+//! Corpora of sequences with a start and an end of their own: pieces of music, examples of tasks.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use super::{Content, Corpus, Part, Split, present};
+use crate::{
+    Error, Random, Result,
+    random::Fingerprint,
+    read::{self, Pieces},
+    settings::{Chorales, DataSettings, Examples, Objective},
+    split::{Shares, by_document},
+    task::Example,
+    tokenizer::{Special, Tokenizer},
+};
+
+impl Corpus {
+    pub(super) fn of_chorales(chorales: &Chorales, settings: &DataSettings) -> Result<Self> {
+        present("source.path", &chorales.path)?;
+        let Pieces { splits, symbols } = read::chorales(&chorales.path)?;
+        let tokenizer = Tokenizer::of_words(&symbols, &of_examples(settings))?;
+        let mut hash = Fingerprint::new();
+        let mut parts: BTreeMap<Split, Part> = BTreeMap::new();
+        for (split, pieces) in &splits {
+            hash.add(split.name().as_bytes());
+            let part = parts.entry(*split).or_default();
+            for piece in pieces {
+                hash.add(&piece.iter().map(|&token| token as u8).collect::<Vec<u8>>());
+                part.documents += 1;
+                part.tokens += piece.len() as u64;
+            }
+        }
+        hash.add(tokenizer.to_json()?.as_bytes());
+        Ok(Self::new(tokenizer, Content::Pieces(splits), parts, hash.finish(), settings))
+    }
+
+    pub(super) fn of_task(settings: &DataSettings) -> Result<Self> {
+        let source = settings.source.clone();
+        let Some(task) = source.task() else {
+            return Err(Error::setting("source.kind", source.name(), "expected a task"));
+        };
+        let symbols = task.symbols();
+        let specials = of_examples(settings);
+        let tokenizer = if symbols.iter().all(|symbol| symbol.chars().count() == 1) {
+            Tokenizer::of_characters(&symbols.iter().flat_map(|s| s.chars()).collect(), &specials)?
+        } else {
+            Tokenizer::of_words(&symbols, &specials)?
+        };
+        let Examples { train, valid, test } = settings.examples;
+        let train = if train == 0 { u64::MAX } else { train as u64 };
+        let counts =
+            [(Split::Train, train), (Split::Valid, valid as u64), (Split::Test, test as u64)];
+        let mut hash = Fingerprint::new();
+        hash.add(tokenizer.to_json()?.as_bytes());
+        let mut parts = BTreeMap::new();
+        for (split, documents) in counts {
+            parts.insert(split, Part { documents, bytes: 0, tokens: 0 });
+            hash.add(&documents.to_le_bytes());
+            // Some examples stand for all: they change when the parameters or their making change.
+            for number in 0..SAMPLED {
+                add(&mut hash, &task.example(&mut example_random(split, number)));
+            }
+        }
+        Ok(Self::new(tokenizer, Content::Task(source), parts, hash.finish(), settings))
+    }
+
+    pub(super) fn of_listops(path: &Path, settings: &DataSettings) -> Result<Self> {
+        let examples = read::listops(path)?;
+        let mut hash = Fingerprint::new();
+        let mut symbols = BTreeSet::new();
+        for example in &examples {
+            add(&mut hash, example);
+            let words = example.prompt.split(' ').chain([example.answer.as_str()]);
+            symbols.extend(words.map(String::from));
+        }
+        let symbols: Vec<String> = symbols.into_iter().collect();
+        let tokenizer = Tokenizer::of_words(&symbols, &of_examples(settings))?;
+        hash.add(tokenizer.to_json()?.as_bytes());
+        let shares = Shares { valid: settings.valid_share, test: settings.test_share };
+        hash.add(&shares.valid.to_le_bytes());
+        hash.add(&shares.test.to_le_bytes());
+        let documents: Vec<(u64, u64)> =
+            examples.iter().map(|e| (Fingerprint::of(e.prompt.as_bytes()), 1)).collect();
+        let mut splits: BTreeMap<Split, Vec<Example>> = BTreeMap::new();
+        let mut parts: BTreeMap<Split, Part> = BTreeMap::new();
+        for (example, split) in examples.into_iter().zip(by_document(&documents, shares)) {
+            splits.entry(split).or_default().push(example);
+            parts.entry(split).or_default().documents += 1;
+        }
+        Ok(Self::new(tokenizer, Content::Examples(splits), parts, hash.finish(), settings))
+    }
+}
+
+const SAMPLED: u64 = 8; // examples of each split in a fingerprint
+
+fn add(hash: &mut Fingerprint, example: &Example) {
+    hash.add(example.prompt.as_bytes());
+    hash.add(example.answer.as_bytes());
+}
+
+/// What an example of a task follows from; the same for every seed of a run.
+pub(crate) fn example_random(split: Split, number: u64) -> Random {
+    Random::new(&[split as u64, number])
+}
+
+/// Special tokens for rows of different lengths.
+fn of_examples(settings: &DataSettings) -> Vec<Special> {
+    let mut specials = vec![Special::Padding];
+    match settings.objective() {
+        Objective::NextToken(_) => {}
+        Objective::Masked(_) => specials.push(Special::Mask),
+        Objective::Translate(_) => specials.extend([Special::Begin, Special::End]),
+    }
+    specials
+}

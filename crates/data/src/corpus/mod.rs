@@ -1,0 +1,173 @@
+//! A corpus: tokens of three splits, the tokenizer that made them, and what there is to say about them.
+
+mod describe;
+mod examples;
+mod pairs;
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+pub use describe::{Description, Part, Split};
+pub(crate) use examples::example_random;
+pub use pairs::Pair;
+
+use crate::{
+    Error, Result,
+    encode::{Encoded, Sorted, Texts},
+    settings::{DataSettings, Objective, Source, Text},
+    task::{Example, ListOps},
+    tokenizer::Tokenizer,
+    tokens::Tokens,
+};
+
+/// Everything a run reads: tokens, tokenizer, objective. Clones share the data.
+#[derive(Clone, Debug)]
+pub struct Corpus(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    tokenizer: Tokenizer,
+    objective: Objective,
+    content: Content,
+    parts: BTreeMap<Split, Part>,
+    fingerprint: u64,
+}
+
+/// What there is, by the way batches are made of it.
+#[derive(Debug)]
+pub(crate) enum Content {
+    /// One run of tokens.
+    Stream(BTreeMap<Split, Tokens>),
+    /// Sentences and their translations.
+    Pairs(BTreeMap<Split, Vec<Pair>>),
+    /// Sequences with a start and an end of their own.
+    Pieces(BTreeMap<Split, Vec<Vec<u32>>>),
+    /// Examples made when they are asked for.
+    Task(Source),
+    /// Examples read from a file.
+    Examples(BTreeMap<Split, Vec<Example>>),
+}
+
+impl Corpus {
+    /// Reads the source, makes or loads the tokenizer, and encodes every split.
+    pub fn load(settings: &DataSettings) -> Result<Self> {
+        settings.check()?;
+        let stream =
+            |main, valid, test| Self::stream(Sorted::new(main, valid, test, settings)?, settings);
+        match &settings.source {
+            Source::Text(text) => {
+                present("source.path", &text.path)?;
+                let files =
+                    |path: &PathBuf| Texts::Files { path: path.clone(), field: text.field.clone() };
+                let (valid, test) = (text.valid.as_ref().map(files), text.test.as_ref().map(files));
+                stream(files(&text.path), valid, test)
+            }
+            Source::Fasta(fasta) => {
+                present("source.path", &fasta.path)?;
+                let files =
+                    |path: &PathBuf| Texts::Fasta { path: path.clone(), upper: fasta.upper };
+                let (valid, test) =
+                    (fasta.valid.as_ref().map(files), fasta.test.as_ref().map(files));
+                stream(files(&fasta.path), valid, test)
+            }
+            Source::Pairs(pairs) => Self::of_pairs(pairs, settings),
+            Source::Chorales(chorales) => Self::of_chorales(chorales, settings),
+            Source::ListOps(ListOps { path: Some(path), .. }) => Self::of_listops(path, settings),
+            _ => Self::of_task(settings),
+        }
+    }
+
+    /// A corpus of texts that the caller has, each a document; only tokenizer, objective, shares and cache of the settings count.
+    pub fn from_texts(texts: Vec<String>, settings: &DataSettings) -> Result<Self> {
+        let settings = &DataSettings { source: Text::default().into(), ..settings.clone() };
+        settings.check()?;
+        Self::stream(Sorted::new(Texts::Memory(texts), None, None, settings)?, settings)
+    }
+
+    /// What cut the text into tokens.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.0.tokenizer
+    }
+
+    /// What is predicted.
+    pub fn objective(&self) -> &Objective {
+        &self.0.objective
+    }
+
+    /// Number of different tokens.
+    pub fn vocabulary(&self) -> usize {
+        self.0.tokenizer.vocabulary()
+    }
+
+    /// A hash of the content of all splits and of the tokenizer: a resumed run must find the same.
+    pub fn fingerprint(&self) -> u64 {
+        self.0.fingerprint
+    }
+
+    /// Whether a split has anything in it.
+    pub fn has(&self, split: Split) -> bool {
+        self.documents(split) > 0
+    }
+
+    /// Bytes of text per token, which turns nats per token into bits per byte; none without text.
+    pub fn bytes_per_token(&self, split: Split) -> Option<f64> {
+        let part = self.0.parts.get(&split)?;
+        (part.bytes > 0 && part.tokens > 0).then(|| part.bytes as f64 / part.tokens as f64)
+    }
+
+    /// The pairs of a split; none if the source is not `pairs`.
+    pub fn pairs(&self, split: Split) -> Option<&[Pair]> {
+        match &self.0.content {
+            Content::Pairs(splits) => splits.get(&split).map(Vec::as_slice),
+            _ => None,
+        }
+    }
+
+    /// The tokens of a split in one run; none for pairs, pieces and tasks.
+    pub fn tokens(&self, split: Split) -> Option<&Tokens> {
+        match &self.0.content {
+            Content::Stream(splits) => splits.get(&split),
+            _ => None,
+        }
+    }
+
+    /// How much there is of everything.
+    pub fn describe(&self) -> Description {
+        Description { vocabulary: self.vocabulary(), splits: self.0.parts.clone() }
+    }
+
+    /// Documents, pairs, pieces or examples of a split.
+    pub(crate) fn documents(&self, split: Split) -> u64 {
+        self.0.parts.get(&split).map_or(0, |part| part.documents)
+    }
+
+    pub(crate) fn content(&self) -> &Content {
+        &self.0.content
+    }
+
+    fn new(
+        tokenizer: Tokenizer,
+        content: Content,
+        parts: BTreeMap<Split, Part>,
+        fingerprint: u64,
+        settings: &DataSettings,
+    ) -> Self {
+        let objective = settings.objective();
+        Self(Arc::new(Inner { tokenizer, objective, content, parts, fingerprint }))
+    }
+
+    fn stream(sorted: Sorted, settings: &DataSettings) -> Result<Self> {
+        let Encoded { tokenizer, splits, parts, fingerprint } = sorted.encode(settings)?;
+        Ok(Self::new(tokenizer, Content::Stream(splits), parts, fingerprint, settings))
+    }
+}
+
+fn present(setting: &'static str, path: &Path) -> Result<()> {
+    if path.as_os_str().is_empty() {
+        return Err(Error::setting(setting, "\"\"", "expected a file or folder"));
+    }
+    Ok(())
+}

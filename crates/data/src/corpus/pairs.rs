@@ -1,0 +1,109 @@
+//! Corpora of sentence pairs, with one tokenizer for both sides.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use super::{Content, Corpus, Part, Split, present};
+use crate::{
+    Result,
+    random::Fingerprint,
+    read::{self, Sides},
+    settings::{DataSettings, Pairs, TokenizerSettings},
+    split::{Shares, by_document},
+    tokenizer::{Special, Tokenizer},
+};
+
+/// A sentence and its translation, as text and as tokens without begin and end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pair {
+    /// The source's text.
+    pub source_text: String,
+    /// The target's text.
+    pub target_text: String,
+    /// The source's tokens.
+    pub source: Vec<u32>,
+    /// The target's tokens.
+    pub target: Vec<u32>,
+}
+
+impl Corpus {
+    pub(super) fn of_pairs(pairs: &Pairs, settings: &DataSettings) -> Result<Self> {
+        present("source.source", &pairs.source)?;
+        let texts = pair_texts(pairs, settings)?;
+        let specials = [Special::Padding, Special::Begin, Special::End];
+        let tokenizer = pair_tokenizer(&texts, settings, &specials)?;
+        let mut hash = Fingerprint::new();
+        let mut splits = BTreeMap::new();
+        let mut parts: BTreeMap<Split, Part> = BTreeMap::new();
+        for (split, sides) in texts {
+            hash.add(split.name().as_bytes());
+            let part = parts.entry(split).or_default();
+            let mut pairs = Vec::with_capacity(sides.len());
+            for (source_text, target_text) in sides {
+                hash.add(source_text.as_bytes());
+                hash.add(target_text.as_bytes());
+                let (source, target) =
+                    (tokenizer.encode(&source_text)?, tokenizer.encode(&target_text)?);
+                part.documents += 1;
+                part.bytes += target_text.len() as u64;
+                part.tokens += target.len() as u64 + 1; // the end is predicted too
+                pairs.push(Pair { source_text, target_text, source, target });
+            }
+            splits.insert(split, pairs);
+        }
+        hash.add(tokenizer.to_json()?.as_bytes());
+        Ok(Self::new(tokenizer, Content::Pairs(splits), parts, hash.finish(), settings))
+    }
+}
+
+fn pair_texts(pairs: &Pairs, settings: &DataSettings) -> Result<BTreeMap<Split, Vec<Sides>>> {
+    let fields = (pairs.source_field.as_str(), pairs.target_field.as_str());
+    let mut splits: BTreeMap<Split, Vec<Sides>> = BTreeMap::new();
+    let empty = PathBuf::new();
+    let given = [
+        (Split::Valid, &pairs.valid_source, &pairs.valid_target),
+        (Split::Test, &pairs.test_source, &pairs.test_target),
+    ];
+    for (split, source, target) in given {
+        if let Some(source) = source {
+            let sides = read::pairs(source, target.as_ref().unwrap_or(&empty), fields)?;
+            splits.insert(split, sides);
+        }
+    }
+    let shares = Shares {
+        valid: if pairs.valid_source.is_some() { 0.0 } else { settings.valid_share },
+        test: if pairs.test_source.is_some() { 0.0 } else { settings.test_share },
+    };
+    let sides = read::pairs(&pairs.source, &pairs.target, fields)?;
+    // By the source: one sentence with several translations must not be learnt and asked for.
+    let documents: Vec<(u64, u64)> = sides
+        .iter()
+        .map(|(source, _)| (Fingerprint::of(source.as_bytes()), source.len() as u64))
+        .collect();
+    for (pair, split) in sides.into_iter().zip(by_document(&documents, shares)) {
+        splits.entry(split).or_default().push(pair);
+    }
+    Ok(splits)
+}
+
+/// One tokenizer for both sides, so that names and numbers can be copied and embeddings shared.
+fn pair_tokenizer(
+    texts: &BTreeMap<Split, Vec<Sides>>,
+    settings: &DataSettings,
+    specials: &[Special],
+) -> Result<Tokenizer> {
+    let both = |split: Split| {
+        let sides = texts.get(&split).into_iter().flatten();
+        sides.flat_map(|(source, target)| [source.as_str(), target.as_str()])
+    };
+    match settings.tokenizer() {
+        TokenizerSettings::Bytes(_) => Tokenizer::of_bytes(specials),
+        TokenizerSettings::Characters(_) => {
+            let known = both(Split::Train).flat_map(str::chars).collect();
+            Tokenizer::of_characters(&known, &[specials, &[Special::Unknown]].concat())
+        }
+        TokenizerSettings::Bpe(bpe) => {
+            Tokenizer::train(both(Split::Train), bpe.vocabulary, specials)
+        }
+        TokenizerSettings::File(file) => Tokenizer::load(&file.path)?.extended(specials),
+    }
+}
