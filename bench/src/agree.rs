@@ -15,14 +15,14 @@ pub(crate) fn worst_difference(
     theirs: &[(String, Vec<f32>)],
 ) -> Result<(&'static str, f64)> {
     if ours.len() != theirs.len() {
-        bail!("ours has {} results, torch has {}", ours.len(), theirs.len());
+        bail!("ours has {} results, the rival has {}", ours.len(), theirs.len());
     }
     let mut worst = ("out", 0.0);
     for (name, ours) in ours {
         let theirs = theirs.iter().find(|(other, _)| other == name);
-        let (_, theirs) = theirs.with_context(|| format!("torch has no {name}"))?;
+        let (_, theirs) = theirs.with_context(|| format!("the rival has no {name}"))?;
         if ours.len() != theirs.len() {
-            bail!("{name} has {} values, torch's has {}", ours.len(), theirs.len());
+            bail!("{name} has {} values, the rival's has {}", ours.len(), theirs.len());
         }
         let difference = difference(ours, theirs);
         if difference > worst.1 {

@@ -16,7 +16,7 @@ impl Case {
     /// What the rival's GFLOP/s are counted by.
     pub(crate) fn rival_flops(&self) -> Option<f64> {
         match self.rival {
-            Rival::Torch(_) => self.ours.flops(),
+            Rival::Torch(_) | Rival::Burn => self.ours.flops(),
             Rival::Ours(_, task) => task.flops(),
         }
     }
@@ -26,6 +26,8 @@ impl Case {
 pub(crate) enum Rival {
     /// The fastest of torch's ways to compute a kind, by the names of `ways.py`.
     Torch(&'static str),
+    /// burn's own operation, for the same task.
+    Burn,
     /// Another task of ours.
     Ours(&'static str, Task),
 }
@@ -47,6 +49,7 @@ pub(crate) fn cases() -> Vec<Case> {
     for (length, target) in [(512, 1.4), (2048, 1.15), (8192, 1.05)] {
         cases.push(against_torch("causal", forward(What::Causal, length), "causal", Some(target)));
     }
+    cases.extend(against_burn());
     cases.push(against_torch("full", forward(What::Full, 2048), "full", Some(1.0)));
     cases.push(against_torch("full", both(What::Full, 2048), "full", None));
     for (name, what, kind) in [
@@ -81,6 +84,14 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.push(against_torch("linear mixing, in chunks", linear, "linear", None));
     cases.extend(memory());
     cases
+}
+
+/// The framework's own operation. Its backward pass stores several matrices of all scores, 2 GiB each at T=8192.
+fn against_burn() -> Vec<Case> {
+    let tasks = [both(What::Causal, 512), both(What::Causal, 2048)];
+    let tasks = tasks.into_iter().chain([512, 2048, 8192].map(|t| forward(What::Causal, t)));
+    let case = |ours| Case { rival: Rival::Burn, ..against_torch("causal, burn", ours, "", None) };
+    tasks.map(case).collect()
 }
 
 /// PoPE's price over rotary, and both against torch.

@@ -1,9 +1,11 @@
-//! `bench/attention`: our attention against torch's on this machine.
+//! `bench/attention`: our attention against torch's and burn's on this machine.
 //!
 //! For each of the `cases` both sides get the same tensors, must agree, and then take turns; the best of all turns
-//! counts. `ours` makes our call, `worker` talks to the Python process that makes torch's (`worker.py`, `ways.py`).
+//! counts. `ours` makes our call, `burn` the framework's own, and `worker` talks to the Python process that makes torch's
+//! (`worker.py`, `ways.py`).
 
 mod agree;
+mod burn;
 mod cases;
 mod measure;
 mod memory;
@@ -34,10 +36,11 @@ use crate::{
     worker::{Died, Worker},
 };
 
-/// Times our attention against torch's, after checking that they agree, and prints a table.
+/// Times our attention against torch's and burn's, after checking that they agree, and prints a table.
 ///
 /// One sequence, 8 heads of 64 channels, f32. Both sides get the same tensors and take turns; the best of
-/// all rounds counts. The rival is the fastest way torch has; the others are told on stderr.
+/// all rounds counts. The rival is the fastest way torch has; the others are told on stderr. In rows that name burn
+/// it is burn's own operation, on its CPU backend.
 ///
 /// ratio is the rival's need over ours, so more is better, and a target is met when the ratio reaches it.
 /// Where the rival is ours and ours may cost more, the target is below 1: PoPE may take 1.4 × rotary's time
@@ -78,6 +81,9 @@ struct Args {
     /// Prints the MiB of one call of ours in this process
     #[arg(long, value_name = "TASK", hide = true)]
     memory_of: Option<Task>,
+    /// Prints the MiB of one call of burn's in this process
+    #[arg(long, value_name = "TASK", hide = true)]
+    memory_of_burn: Option<Task>,
 }
 
 fn main() -> ExitCode {
@@ -98,6 +104,10 @@ fn run(args: &Args) -> Result<()> {
         println!("{}", memory::of_this_process(task)?);
         return Ok(());
     }
+    if let Some(task) = args.memory_of_burn {
+        println!("{}", memory::of_burn_in_this_process(task)?);
+        return Ok(());
+    }
     let wanted = args.case.as_deref().unwrap_or_default();
     let cases: Vec<Case> = cases().into_iter().filter(|case| case.name.contains(wanted)).collect();
     if cases.is_empty() {
@@ -112,8 +122,9 @@ fn run(args: &Args) -> Result<()> {
         format!("{}, {}, {threads} threads", cpu(), Simd::detect().name()),
         format!("{peak:.0} GFLOP/s at most, measured"),
         format!(
-            "whatwhere {}, torch {}, Python {}",
+            "whatwhere {}, {}, torch {}, Python {}",
             env!("CARGO_PKG_VERSION"),
+            crate::burn::NAME,
             worker.torch,
             worker.python,
         ),

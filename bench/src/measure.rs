@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{
     agree::{TOLERANCE, worst_difference},
+    burn::{self, Burn},
     cases::{Case, Measure, Rival},
     memory,
     ours::{Problem, Task},
@@ -53,6 +54,7 @@ impl Session<'_> {
     pub(crate) fn measure(&mut self, case: &Case) -> Result<Row> {
         let mut row = match (&case.rival, case.measure) {
             (Rival::Torch(kind), Measure::Time) => self.time_against_torch(case, kind)?,
+            (Rival::Burn, Measure::Time) => self.time_against_burn(case)?,
             (Rival::Ours(name, rival), Measure::Time) => self.time_ours(case, name, *rival)?,
             (Rival::Torch(kind), Measure::Memory) => {
                 let problem = Problem::new(case.ours);
@@ -60,6 +62,7 @@ impl Session<'_> {
                 let way = ways.first().context("the worker has no way to compute this")?;
                 Row::new(case, format!("torch {way}"))
             }
+            (Rival::Burn, Measure::Memory) => Row::new(case, burn::NAME.to_owned()),
             (Rival::Ours(name, _), Measure::Memory) => Row::new(case, (*name).to_owned()),
         };
         if self.memory || case.measure == Measure::Memory {
@@ -110,6 +113,28 @@ impl Session<'_> {
         let mut row = Row::new(case, format!("torch {name}"));
         (row.ours_ms, row.rival_ms, row.error) = (Some(ours), Some(ms), Some(error));
         row.ways = firsts;
+        Ok(row)
+    }
+
+    fn time_against_burn(&mut self, case: &Case) -> Result<Row> {
+        let problem = Problem::new(case.ours);
+        let rival = Burn::new(&problem)?;
+        let (result, error) = worst_difference(&problem.run()?, &rival.results()?)?;
+        eprintln!("  {}: largest difference {error:.1e} ({result})", burn::NAME);
+        if error > TOLERANCE {
+            bail!("ours ({}) and burn disagree: {result} differs by {error:.1e}", problem.task);
+        }
+        let (mut ours_ms, mut rival_ms) = (time(&problem, 1)?, rival.time(1));
+        let turn = |ms: f64| ms * calls(ms) as f64;
+        let rounds = self.rounds(turn(ours_ms) + turn(rival_ms));
+        thread::sleep(SETTLE);
+        for _ in 0..rounds {
+            ours_ms = ours_ms.min(time(&problem, calls(ours_ms))?);
+            rival_ms = rival_ms.min(rival.time(calls(rival_ms)));
+        }
+        eprintln!("  {rounds} rounds; ours {ours_ms:.1} ms; {} {rival_ms:.1} ms", burn::NAME);
+        let mut row = Row::new(case, burn::NAME.to_owned());
+        (row.ours_ms, row.rival_ms, row.error) = (Some(ours_ms), Some(rival_ms), Some(error));
         Ok(row)
     }
 
@@ -178,6 +203,7 @@ impl Session<'_> {
                 let name = rival.strip_prefix("torch ").unwrap_or(rival);
                 fresh.memory(Way { name, pass: case.ours.pass })?
             }
+            Rival::Burn => memory::of_burn(case.ours, self.threads)?,
             Rival::Ours(_, task) => memory::of_ours(*task, self.threads)?,
         };
         Ok((ours, rival))

@@ -8,12 +8,24 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use crate::ours::{Problem, Task};
+use crate::{
+    burn::Burn,
+    ours::{Problem, Task},
+};
 
 /// MiB that one call of ours needs at its peak, measured in a fresh process by [`of_this_process`].
 pub(crate) fn of_ours(task: Task, threads: usize) -> Result<f64> {
+    in_fresh_process("--memory-of", task, threads)
+}
+
+/// MiB that one call of burn's needs at its peak, in the same way.
+pub(crate) fn of_burn(task: Task, threads: usize) -> Result<f64> {
+    in_fresh_process("--memory-of-burn", task, threads)
+}
+
+fn in_fresh_process(option: &str, task: Task, threads: usize) -> Result<f64> {
     let output = Command::new(env::current_exe().context("cannot find this program")?)
-        .args(["--memory-of", &task.to_string(), "--threads", &threads.to_string()])
+        .args([option, &task.to_string(), "--threads", &threads.to_string()])
         .stderr(Stdio::inherit())
         .output()
         .context("cannot start this program again")?;
@@ -24,13 +36,26 @@ pub(crate) fn of_ours(task: Task, threads: usize) -> Result<f64> {
     text.trim().parse().with_context(|| format!("found {text:?}, expected a number of MiB"))
 }
 
-/// MiB that the first call in this process needs at its peak: results, scratch and threads.
+/// MiB that our first call in this process needs at its peak: results, scratch and threads.
 pub(crate) fn of_this_process(task: Task) -> Result<f64> {
     let problem = Problem::new(task);
+    beyond_inputs(|| problem.run())
+}
+
+/// [`of_this_process`] for burn's call.
+pub(crate) fn of_burn_in_this_process(task: Task) -> Result<f64> {
+    let rival = Burn::new(&Problem::new(task))?;
+    beyond_inputs(|| anyhow::Ok(rival.run()))
+}
+
+fn beyond_inputs<T, E>(call: impl FnOnce() -> Result<T, E>) -> Result<f64>
+where
+    anyhow::Error: From<E>,
+{
     // 5 sets the peak back to what is in use now (proc(5)).
     fs::write("/proc/self/clear_refs", "5").context("cannot reset the peak, expected Linux")?;
     let before = status_kib("VmRSS:")?;
-    black_box(problem.run()?);
+    black_box(call()?);
     Ok((status_kib("VmHWM:")? - before) / 1024.0)
 }
 

@@ -279,8 +279,12 @@ impl Problem {
     }
 
     fn get(&self, name: &str) -> &[f32] {
+        &self.tensor(name).values
+    }
+
+    pub(crate) fn tensor(&self, name: &str) -> &Tensor {
         let tensor = self.tensors.iter().find(|tensor| tensor.name == name);
-        &tensor.expect("every task has the tensors its call reads").values
+        tensor.expect("every task has the tensors its call reads")
     }
 }
 

@@ -31,7 +31,6 @@ pub fn combinations() -> String {
         },
     );
     let mixings = Mixing::all();
-    let none = || vec![Position::NoPosition(Default::default())];
     table(
         &mut text,
         "position and mixing",
@@ -57,7 +56,7 @@ pub fn combinations() -> String {
         |pattern, mixing| AttentionSettings {
             pattern: pattern.clone(),
             mixing: mixing.clone(),
-            position: none(),
+            position: vec![],
             ..Default::default()
         },
     );
@@ -72,7 +71,7 @@ pub fn combinations() -> String {
         |score, mixing| AttentionSettings {
             score: score.clone(),
             mixing: mixing.clone(),
-            position: none(),
+            position: vec![],
             ..Default::default()
         },
     );

@@ -15,7 +15,11 @@ const HIDDEN: f32 = -1e30;
 
 /// `out [batch, heads, queries, value_dim]` from q, k, v of the same layout.
 pub(crate) fn attend(call: &Call, q: Tensor<4>, k: Tensor<4>, v: Tensor<4>) -> Tensor<4> {
-    let heads = q.dims()[1];
+    let [batch, heads, queries, _] = q.dims();
+    if queries == 0 || k.dims()[2] == 0 {
+        // burn does not broadcast to sizes of 0.
+        return Tensor::zeros([batch, heads, queries, v.dims()[3]], &q.device());
+    }
     let (k, v) = (repeat_heads(k, heads), repeat_heads(v, heads));
     let grid = Grid::new(call, &q, &k);
     let mut scores = compare(call, &grid, q.clone(), k);

@@ -146,7 +146,7 @@ impl Attention {
         };
         // From here on a length is the place where padding starts.
         for length in input.key_lengths.iter_mut().flatten() {
-            *length += first_key;
+            *length = length.saturating_add(first_key);
         }
         let (k, v) = (self.keys(memory.clone()), self.values(memory));
         let q = self.queries(input.x.clone());
@@ -302,8 +302,10 @@ impl Attention {
             let reason = "its state sums all keys, or all up to the query";
             return Err(Error::combination("linear", "a pattern of the caller's", reason));
         }
-        let right = width == self.sizes.width;
-        expected("x", &input.x, right, format!("[batch, length, {}]", self.sizes.width))?;
+        // burn 0.22.1's matrix product reads out of bounds for a batch of 0.
+        let right = width == self.sizes.width && batch > 0;
+        let want = format!("[1 or more, length, {}]", self.sizes.width);
+        expected("x", &input.x, right, want)?;
         if let Some(memory) = &input.memory {
             let [sequences, _, width] = memory.dims();
             let right = width == self.sizes.width && sequences == batch;

@@ -54,7 +54,10 @@ pub(crate) fn attend(
         };
         return Err(Error::setting("path", "fused", reason));
     }
-    let heads = q.dims()[1];
+    let [batch, heads, queries, _] = q.dims();
+    if queries == 0 || k.dims()[2] == 0 {
+        return Ok(Tensor::zeros([batch, heads, queries, v.dims()[3]], &q.device()));
+    }
     let (k, v) = (composed::repeat_heads(k, heads), composed::repeat_heads(v, heads));
     let visible = composed::visible(call, &q, &k).float();
     let weights = feature(q).matmul(feature(k).transpose()) * visible;

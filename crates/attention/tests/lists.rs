@@ -2,7 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at once")]
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use whatwhere_attention::{Mixing, Pattern, Position, Score, combinations};
 
@@ -33,6 +37,52 @@ fn every_file_is_listed_and_every_choice_is_a_file_and_in_the_docs() {
     for choice in Position::NAMES {
         assert!(docs.contains(&format!("**`{choice}`**")), "{choice} has no what and where");
     }
+}
+
+/// Who may name an encoding outside `position/`, and why. Everyone else would have to change for a new one, and
+/// CONTRIBUTING.md promises that two files are enough.
+const NAMED: [(&str, &[&str], &str); 4] = [
+    ("settings.rs", &["Rotary"], "the default"),
+    ("call.rs", &["Rotary", "Polar"], "kinds of feature, which several encodings share"),
+    ("composed.rs", &["Rotary", "Polar"], "computes the kinds of feature"),
+    ("fused.rs", &["Rotary", "Polar"], "hands the kinds of feature to the kernels"),
+];
+
+#[test]
+fn nothing_outside_its_folder_names_an_encoding() {
+    // Debug writes an enum's variant first, which is the encoding's type.
+    let name = |position: &Position| {
+        let written = format!("{position:?}");
+        written.split('(').next().unwrap().to_owned()
+    };
+    let encodings: Vec<String> = Position::all().iter().map(name).collect();
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = BTreeSet::new();
+    for file in sources(&src) {
+        let within = file.strip_prefix(&src).unwrap();
+        if within.starts_with("position") {
+            continue;
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap();
+        let lines = code.lines().map(|line| line.split("//").next().unwrap());
+        let words = lines.flat_map(|line| line.split(|c: char| !c.is_alphanumeric()));
+        let owner = |word: &str| {
+            let encoding = word.strip_suffix("Layer").unwrap_or(word);
+            encodings.iter().find(|name| *name == encoding).cloned()
+        };
+        let within = within.to_string_lossy().replace('\\', "/");
+        found.extend(words.filter_map(owner).map(|encoding| (within.clone(), encoding)));
+    }
+    let allowed = NAMED
+        .iter()
+        .flat_map(|(file, names, _)| names.iter().map(|name| (file.to_string(), name.to_string())));
+    assert_eq!(found, allowed.collect(), "the encodings named outside position/");
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
 }
 
 #[test]

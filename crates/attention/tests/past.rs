@@ -1,7 +1,5 @@
 //! Segment by segment with what came before, and in one pass: the same outputs, for every causal combination.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at once")]
-
 use burn::tensor::{Device, Distribution, Tensor};
 use whatwhere_attention::{
     AttentionSettings, Cache, Input, Mixing, Path, Pattern, Position, Scaling, pattern,

@@ -3,8 +3,6 @@
 //! Apart from the default tests: the feature adds over twenty minutes to a build. CONTRIBUTING.md has the command; it needs
 //! no GPU, a software driver will do. Without any adapter the test says that it was skipped.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at once")]
-
 #[path = "common/outcome.rs"]
 mod outcome;
 

@@ -182,3 +182,29 @@ impl Position {
         Ok(self.role().build(heads, device))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use whatwhere_kernels::pattern::Causal;
+
+    use super::*;
+
+    #[test]
+    fn every_encoding_says_what_it_adds_to_a_call() {
+        let heads = Heads { width: 16, heads: 2, kv_heads: 2, head_dim: 8 };
+        for position in Position::all() {
+            let layer = position.build(&heads, &Device::flex()).unwrap();
+            let mut call = Call::new(heads.head_dim, Arc::new(Causal::upper_left()));
+            layer.shape(&mut call, &Sizes { batch: 1, queries: 4, keys: 4 }).unwrap();
+            let (name, role) = (position.name(), position.role());
+            let adds = !call.biases.is_empty() || call.relative_values.is_some();
+            assert_eq!(role.adds_to_scores(), adds, "{name} adds to scores");
+            let claim = role.claims(&heads);
+            let turns = !call.features.is_empty();
+            assert_eq!(role.turns_channels(), turns, "{name} turns channels");
+            assert_eq!(!claim.channels.is_empty(), turns, "{name} claims channels");
+        }
+    }
+}
