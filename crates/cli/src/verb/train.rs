@@ -8,7 +8,7 @@ use serde_json::json;
 use whatwhere_data::Corpus;
 use whatwhere_training::{Ending, Folder, RunSettings, Trainer, Watcher, interrupt::Interrupt};
 
-use crate::{dashboard::Dashboard, failure::Failure, progress::Progress, verb::Settings};
+use crate::{failure::Failure, progress::Progress, verb::Settings};
 
 /// What to train, and where to.
 #[derive(Args, Clone, Debug)]
@@ -21,9 +21,6 @@ pub(crate) struct Train {
     /// Go on from the last checkpoint in the run folder.
     #[arg(long)]
     resume: bool,
-    /// Show curves, rates and samples while it trains.
-    #[arg(long)]
-    tui: bool,
     /// Say every evaluation on standard error even when that is no terminal.
     #[arg(long)]
     verbose: bool,
@@ -44,15 +41,14 @@ pub(crate) fn run(args: &Train) -> anyhow::Result<()> {
     } else {
         Trainer::start(settings, corpus.clone(), folder.clone()).map_err(|e| match e {
             e @ whatwhere_training::Error::RunExists { .. } => {
-                Failure::usage(e.to_string(), "go on with --resume, or name another folder with --out")
+                let hint = "go on with --resume, or name another folder with --out";
+                anyhow::Error::new(Failure::usage(e.to_string(), hint))
             }
             e => e.into(),
         })?
     };
     let steps = trainer.settings().training.steps;
-    let mut watcher: Box<dyn Watcher> = if args.tui {
-        Box::new(Dashboard::new(&trainer, &corpus, interrupt.clone())?)
-    } else if io::stderr().is_terminal() || args.verbose {
+    let mut watcher: Box<dyn Watcher> = if io::stderr().is_terminal() || args.verbose {
         Box::new(Progress::new(trainer.step(), steps))
     } else {
         Box::new(())
@@ -69,12 +65,11 @@ fn settings(args: &Train, folder: &Folder) -> anyhow::Result<RunSettings> {
         return args.settings.read();
     }
     let begun = folder.load_settings()?;
-    let path = args.settings.data.iter();
-    let changes: Vec<String> = path
-        .map(|path| format!("data.source.path={:?}", path.display().to_string()))
-        .chain(args.settings.changes.iter().cloned())
-        .collect();
-    Ok(RunSettings::read(&begun.to_toml()?, &changes)?)
+    let mut settings = RunSettings::read(&begun.to_toml()?, &args.settings.changes)?;
+    if let Some(path) = &args.settings.data {
+        settings.read_from(path)?;
+    }
+    Ok(settings)
 }
 
 /// The corpus, with the program's own text where none is named.
