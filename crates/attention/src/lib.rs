@@ -52,6 +52,7 @@
 //!   bucket, which carries over to longer inputs.
 
 mod axis;
+pub mod bridge;
 mod cache;
 pub mod call;
 mod combinations;

@@ -24,6 +24,7 @@ mod block;
 mod dropout;
 mod error;
 mod feed_forward;
+pub mod fused;
 pub mod generate;
 mod init;
 mod model;

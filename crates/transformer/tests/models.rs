@@ -1,7 +1,7 @@
 //! What holds for every family and every encoding.
 
 use burn::tensor::{Device, Tensor};
-use whatwhere_attention::Position;
+use whatwhere_attention::{Path, Position};
 use whatwhere_transformer::{
     Mode, Model, ModelSettings, Segments, Sequences,
     generate::{self, Beam, Sampling},
@@ -323,5 +323,36 @@ fn projections_back_into_the_stream_start_smaller() {
     ] {
         let found = deviation(name);
         assert!((found / expected - 1.0).abs() < 0.1, "{name}: {found}");
+    }
+}
+
+/// Forward and backward of both paths, for every norm, bend and dropout.
+#[test]
+fn fused_and_composed_models_agree() {
+    let device = Device::flex().autodiff();
+    for family in FAMILIES {
+        for norm in ["rms", "layer"] {
+            for activation in ["relu", "gelu", "gelu_tanh", "swiglu"] {
+                for place in ["pre", "post"] {
+                    let extra = format!(
+                        "norm = '{norm}'\nactivation = '{activation}'\nnorm_place = '{place}'\nbias = true\ndropout = 0.2"
+                    );
+                    let model = settings(family, &extra).build(3, &device).unwrap();
+                    let source = rows(2, 7, &device);
+                    let source = (family == "encoder_decoder").then_some(&source);
+                    let [fused, composed] = [Path::Fused, Path::Composed].map(|path| {
+                        let mode = Mode { seed: Some(9), path };
+                        let logits = model.forward(source, &rows(2, 9, &device), mode).unwrap();
+                        let gradients = logits.clone().powi_scalar(2).sum().backward();
+                        let d = model.embedding.weight.val().grad(&gradients).unwrap();
+                        (values(logits), d.into_data().try_to_vec::<f32>().unwrap())
+                    });
+                    assert_close(&fused.0, &composed.0, &extra);
+                    let far = fused.1.iter().zip(&composed.1).map(|(a, b)| (a - b).abs() / (1.0 + b.abs()));
+                    let far = far.fold(0.0, f32::max);
+                    assert!(far < 2e-3, "{family} {extra}: {far}");
+                }
+            }
+        }
     }
 }
