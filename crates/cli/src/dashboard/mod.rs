@@ -72,7 +72,7 @@ impl Dashboard {
         let mut view = View::new(trainer.step(), trainer.settings().training.steps);
         view.sample = match prompt {
             Some(_) => "after the first evaluation".into(),
-            None => "only a decoder that predicts the next token writes samples".into(),
+            None => "none: only a decoder writes samples, from what it is validated on".into(),
         };
         let screen = Screen::take()?;
         let terminal = Terminal::new(CrosstermBackend::new(io::stderr()))?;

@@ -253,7 +253,7 @@ mod tests {
         for setting in settings() {
             for choice in &setting.about.choices {
                 let change = format!("{}={}", setting.key, choice.name);
-                if let Err(error) = RunSettings::read("", &[change.clone()]) {
+                if let Err(error) = RunSettings::read("", std::slice::from_ref(&change)) {
                     // Some have no meaning for a decoder on a text; all are known.
                     assert!(!error.to_string().contains("unknown"), "{change}: {error}");
                 }
