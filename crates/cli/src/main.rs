@@ -4,6 +4,7 @@
 //! `choices.rs` lists; `picture.rs` draws some of them.
 
 mod choices;
+mod dashboard;
 mod failure;
 mod measure;
 mod picture;
@@ -19,7 +20,7 @@ use std::{io, path::PathBuf, process::ExitCode};
 use clap::{Parser, Subcommand};
 
 use failure::Failure;
-use verb::{evaluate, fill, generate, train, translate};
+use verb::{config, data, evaluate, fill, generate, train, translate};
 
 /// Keeps freed buffers for the next step: with the system's allocator a training step spends a tenth of its time on fresh
 /// pages (LOG.md).
@@ -54,6 +55,10 @@ enum Verb {
     Fill(fill::Fill),
     /// Measure a trained run: loss, perplexity, accuracy, BLEU.
     Evaluate(evaluate::Evaluate),
+    /// Print settings with every value written out, the presets, or all that can be chosen.
+    Config(config::Config),
+    /// Look at data, and train tokenizers on it.
+    Data(data::Data),
     /// Time and check every choice; the same as no command.
     Tour(tour::Args),
     /// Draw who sees whom, and score against distance, as an SVG.
@@ -73,6 +78,8 @@ fn main() -> ExitCode {
         Verb::Translate(args) => translate::run(&args),
         Verb::Fill(args) => fill::run(&args),
         Verb::Evaluate(args) => evaluate::run(&args),
+        Verb::Config(args) => config::run(&args),
+        Verb::Data(args) => data::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

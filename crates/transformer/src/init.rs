@@ -36,7 +36,7 @@ impl ModuleMapper for Drawing<'_> {
         param.map(|tensor| {
             let values = spread.draw(tensor.shape().num_elements(), &mut random);
             Tensor::from_data(TensorData::new(values, tensor.shape()), &tensor.device())
-                .require_grad()
+                .set_require_grad(tensor.is_require_grad())
         })
     }
 }

@@ -287,7 +287,7 @@ fn first_guesses_are_even() {
     for family in FAMILIES {
         for init in ["normal", "xavier"] {
             for scale in [false, true] {
-                let mut settings = settings(family, &format!("init = '{init}'\nscale_embeddings = {scale}"));
+                let mut settings = settings(family, &format!("init = '{init}'\nscale_embeddings = {scale}\ntied = {}", !scale));
                 settings.width = 64;
                 settings.vocabulary = 500;
                 let model = settings.build(3, &device).unwrap();

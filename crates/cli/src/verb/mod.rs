@@ -1,5 +1,7 @@
 //! The verbs, one file each.
 
+pub(crate) mod config;
+pub(crate) mod data;
 pub(crate) mod evaluate;
 pub(crate) mod fill;
 pub(crate) mod generate;

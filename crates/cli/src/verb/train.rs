@@ -8,7 +8,7 @@ use serde_json::json;
 use whatwhere_data::Corpus;
 use whatwhere_training::{Ending, Folder, RunSettings, Trainer, Watcher, interrupt::Interrupt};
 
-use crate::{failure::Failure, progress::Progress, verb::Settings};
+use crate::{dashboard::Dashboard, failure::Failure, progress::Progress, verb::Settings};
 
 /// What to train, and where to.
 #[derive(Args, Clone, Debug)]
@@ -21,6 +21,9 @@ pub(crate) struct Train {
     /// Go on from the last checkpoint in the run folder.
     #[arg(long)]
     resume: bool,
+    /// Show curves, rates and samples while it trains.
+    #[arg(long)]
+    tui: bool,
     /// Say every evaluation on standard error even when that is no terminal.
     #[arg(long)]
     verbose: bool,
@@ -30,6 +33,10 @@ pub(crate) struct Train {
 }
 
 pub(crate) fn run(args: &Train) -> anyhow::Result<()> {
+    if args.tui {
+        // Before a run is begun that would then be in the way.
+        Dashboard::require_terminal()?;
+    }
     let folder = Folder::new(
         args.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(args.settings.name())),
     );
@@ -48,7 +55,9 @@ pub(crate) fn run(args: &Train) -> anyhow::Result<()> {
         })?
     };
     let steps = trainer.settings().training.steps;
-    let mut watcher: Box<dyn Watcher> = if io::stderr().is_terminal() || args.verbose {
+    let mut watcher: Box<dyn Watcher> = if args.tui {
+        Box::new(Dashboard::new(&trainer, &corpus, interrupt.clone())?)
+    } else if io::stderr().is_terminal() || args.verbose {
         Box::new(Progress::new(trainer.step(), steps))
     } else {
         Box::new(())
