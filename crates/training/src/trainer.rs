@@ -3,7 +3,7 @@
 //! A batch is a function of seed and step, dropout too, and the file to go on from holds everything else; so a run that
 //! was killed and resumed has the same bits as one that never stopped.
 
-use std::{collections::HashMap, time::Instant};
+use std::{collections::BTreeMap, time::Instant};
 
 use burn::{module::Module, tensor::Device};
 use serde::Serialize;
@@ -248,6 +248,9 @@ impl Trainer {
         for part in 0..training.accumulate {
             let at = (step - 1) * training.accumulate + part;
             let loaded = Loaded::new(&self.batches.get(at)?, &self.model, &self.device)?;
+            if self.segments.is_some() && self.batches.begins_anew(at) {
+                self.segments = Some(Segments::default());
+            }
             let seed = (self.settings.seed ^ 0xD5).wrapping_add(at.wrapping_mul(0x9E37_79B9_7F4A_7C15));
             let mode = Mode { seed: Some(seed), ..Mode::default() };
             let smoothing = training.label_smoothing;
@@ -318,8 +321,7 @@ impl Trainer {
 
     /// Writes `model.safetensors`.
     fn keep(&self, model: &Model) -> Result<(), Error> {
-        let words = HashMap::from([
-            ("format".into(), "whatwhere".into()),
+        let words = BTreeMap::from([
             ("step".into(), self.progress.step.to_string()),
         ]);
         Checkpoint { arrays: model.parameters(), words }.save(&self.folder.model())
@@ -345,7 +347,7 @@ impl Trainer {
         }));
         arrays.extend(self.remembered());
         let Progress { step, tokens, first_loss, best, stale } = self.progress;
-        let mut words = HashMap::from([
+        let mut words = BTreeMap::from([
             ("step".into(), step.to_string()),
             ("tokens".into(), tokens.to_string()),
             ("stale".into(), stale.to_string()),
@@ -396,6 +398,7 @@ pub fn batches(settings: &RunSettings, corpus: &Corpus, split: Split) -> Result<
         batch: settings.training.batch,
         length: settings.training.length,
         seed: settings.seed,
+        is_continuous: settings.model.memory > 0,
     };
     Ok(Batches::new(corpus, split, &settings)?)
 }
