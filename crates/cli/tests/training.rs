@@ -12,13 +12,20 @@ use std::{
 use tempfile::TempDir;
 
 const SMALL: [&str; 14] = [
-    "--set", "model.width=16",
-    "--set", "model.layers=1",
-    "--set", "training.length=24",
-    "--set", "training.batch=4",
-    "--set", "training.evaluate_every=20",
-    "--set", "training.evaluate_batches=1",
-    "--set", "training.checkpoint_every=1",
+    "--set",
+    "model.width=16",
+    "--set",
+    "model.layers=1",
+    "--set",
+    "training.length=24",
+    "--set",
+    "training.batch=4",
+    "--set",
+    "training.evaluate_every=20",
+    "--set",
+    "training.evaluate_batches=1",
+    "--set",
+    "training.checkpoint_every=1",
 ];
 
 fn command(folder: &Path, args: &[&str]) -> Command {
@@ -48,7 +55,8 @@ fn refusal(folder: &Path, args: &[&str]) -> String {
 }
 
 fn text() -> String {
-    "나는 학교에 간다. Attention is what a token looks at, position is where. 한국어도 됩니다!\n".repeat(40)
+    "나는 학교에 간다. Attention is what a token looks at, position is where. 한국어도 됩니다!\n"
+        .repeat(40)
 }
 
 fn with<'a>(args: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
@@ -67,7 +75,8 @@ fn a_killed_run_resumes_to_the_same_bits() {
     let mut kills = 0;
     for (attempt, delay) in [40, 90, 60, 130, 70, 110].into_iter().enumerate() {
         let begun = at.join("killed/config.toml").exists();
-        let more: &[&str] = if begun { &["--out", "killed", "--resume"] } else { &["--out", "killed"] };
+        let more: &[&str] =
+            if begun { &["--out", "killed", "--resume"] } else { &["--out", "killed"] };
         // A kill before the settings are written leaves a folder without a run; it is started again.
         if !begun && attempt > 0 {
             fs::remove_dir_all(at.join("killed")).ok();
@@ -96,8 +105,19 @@ fn any_number_of_threads_gives_the_same_bits() {
     let at = folder.path();
     fs::write(at.join("text.txt"), text()).unwrap();
     let train = [
-        "train", "--preset", "tiny", "--data", "text.txt", "--set", "training.steps=6",
-        "--set", "model.width=64", "--set", "training.length=96", "--set", "training.evaluate_every=6",
+        "train",
+        "--preset",
+        "tiny",
+        "--data",
+        "text.txt",
+        "--set",
+        "training.steps=6",
+        "--set",
+        "model.width=64",
+        "--set",
+        "training.length=96",
+        "--set",
+        "training.evaluate_every=6",
     ];
     let mut files = Vec::new();
     for threads in ["1", "2", "4"] {
@@ -118,7 +138,16 @@ fn text_becomes_a_model_that_writes_fills_and_is_measured() {
     let folder = TempDir::new().unwrap();
     let at = folder.path();
     fs::write(at.join("text.txt"), text()).unwrap();
-    let bpe = ["--data", "text.txt", "--set", "data.tokenizer.kind=bpe", "--set", "data.tokenizer.vocabulary=300", "--set", "training.steps=20"];
+    let bpe = [
+        "--data",
+        "text.txt",
+        "--set",
+        "data.tokenizer.kind=bpe",
+        "--set",
+        "data.tokenizer.vocabulary=300",
+        "--set",
+        "training.steps=20",
+    ];
     let train = with(&with(&["train", "--preset", "tiny"], &bpe), &SMALL);
     let said = out(at, &with(&train, &["--out", "writer", "--json"]));
     let outcome: serde_json::Value = serde_json::from_str(&said).unwrap();
@@ -126,7 +155,8 @@ fn text_becomes_a_model_that_writes_fills_and_is_measured() {
     let written = out(at, &["generate", "writer", "나는", "--tokens", "20", "--temperature", "0"]);
     assert!(written.starts_with("나는"), "{written}");
     let object: serde_json::Value =
-        serde_json::from_str(&out(at, &["generate", "writer", "간다", "--tokens", "5", "--json"])).unwrap();
+        serde_json::from_str(&out(at, &["generate", "writer", "간다", "--tokens", "5", "--json"]))
+            .unwrap();
     assert_eq!(object["prompt"], "간다");
     let measured: serde_json::Value =
         serde_json::from_str(&out(at, &["evaluate", "writer", "--json"])).unwrap();
@@ -146,10 +176,22 @@ fn lines_are_translated_one_for_one() {
     let lines: String = (0..60).map(|i| format!("a b c {i}\t가 나 다 {i}\n")).collect();
     fs::write(at.join("pairs.tsv"), lines).unwrap();
     let train = [
-        "train", "--preset", "translation", "--data", "pairs.tsv", "--set", "training.steps=10",
-        "--set", "data.tokenizer.vocabulary=300", "--set", "model.attention.heads=2", "--set", "training.batch={tokens=256}",
+        "train",
+        "--preset",
+        "translation",
+        "--data",
+        "pairs.tsv",
+        "--set",
+        "training.steps=10",
+        "--set",
+        "data.tokenizer.vocabulary=300",
+        "--set",
+        "model.attention.heads=2",
+        "--set",
+        "training.batch={tokens=256}",
     ];
-    let small: Vec<&str> = SMALL.iter().copied().filter(|word| *word != "training.batch=4").collect();
+    let small: Vec<&str> =
+        SMALL.iter().copied().filter(|word| *word != "training.batch=4").collect();
     let small = small.join(" ").replace("--set --set", "--set");
     let small: Vec<&str> = small.split(' ').collect();
     out(at, &with(&with(&train, &small), &["--out", "run"]));
@@ -184,12 +226,18 @@ fn bad_input_is_refused_in_words_and_makes_no_folder() {
         (&["train", "--preset", "teeny"], "no preset is called teeny; there are tiny"),
         (&["train", "broken.toml"], "unknown field `widht`, expected one of"),
         (&["train", "--preset", "tiny", "--set", "model.layers=x"], "layers = \"x\""),
-        (&["train", "--preset", "tiny", "--set", "model.attention.position=rotry"], "unknown variant `rotry`, expected one of `none`"),
+        (
+            &["train", "--preset", "tiny", "--set", "model.attention.position=rotry"],
+            "unknown variant `rotry`, expected one of `none`",
+        ),
         (&["generate", "nowhere"], "holds no run"),
     ];
     for (args, expected) in cases {
         let message = refusal(at, args);
-        assert!(message.starts_with("error: ") && message.contains(expected), "{args:?}: {message}");
+        assert!(
+            message.starts_with("error: ") && message.contains(expected),
+            "{args:?}: {message}"
+        );
     }
     assert!(!at.join("runs").exists(), "a refused run leaves no folder");
 }

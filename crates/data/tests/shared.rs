@@ -80,8 +80,11 @@ fn multi30k_has_its_lines_and_comes_back_from_its_tokens() {
     for pair in corpus.pairs(Split::Test).unwrap() {
         assert_eq!(corpus.tokenizer().decode(&pair.target), pair.target_text);
     }
-    let settings =
-        BatchSettings { batch: BatchSize::Tokens { tokens: 4096 }, length: 128, ..Default::default() };
+    let settings = BatchSettings {
+        batch: BatchSize::Tokens { tokens: 4096 },
+        length: 128,
+        ..Default::default()
+    };
     let batches = Batches::new(&corpus, Split::Train, &settings).unwrap();
     assert_eq!(batches.left_out(), 0);
     let rows: usize =

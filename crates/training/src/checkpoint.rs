@@ -139,7 +139,10 @@ mod tests {
         for length in 0..whole.len() {
             fs::write(&path, &whole[..length]).unwrap();
             let message = Checkpoint::load(&path).unwrap_err().to_string();
-            assert!(message.contains("x.safetensors") && message.contains("cut short"), "{message}");
+            assert!(
+                message.contains("x.safetensors") && message.contains("cut short"),
+                "{message}"
+            );
         }
     }
 }

@@ -1,5 +1,7 @@
 //! What a run promises: the same bits however often it stops, and nothing lost when it fails.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::{fs, path::Path};
 
 use tempfile::TempDir;
@@ -38,7 +40,16 @@ const RUNS: [(&str, &[&str]); 8] = [
     ("sgd", &["training.optimiser=sgd"]),
     ("muon", &["training.optimiser=muon"]),
     ("masked", &["model.family=encoder", "data.objective=masked"]),
-    ("pairs", &["model.family=encoder_decoder", "data.source=reverse", "data.objective=translate", "data.tokenizer.kind=none", "training.length=32"]),
+    (
+        "pairs",
+        &[
+            "model.family=encoder_decoder",
+            "data.source=reverse",
+            "data.objective=translate",
+            "data.tokenizer.kind=none",
+            "training.length=32",
+        ],
+    ),
     ("segments", &["model.memory=12", "model.attention.position=transformer_xl"]),
     ("task", &["data.source=indirect_indexing", "training.length=48", "data.tokenizer.kind=none"]),
 ];
@@ -215,7 +226,10 @@ fn a_run_answers_as_its_model_was_trained() {
     assert_eq!((heard.chars().count(), &heard), (20, &said));
     assert_eq!(run.score("abcd").unwrap().len(), 3);
     let message = |error: Error| error.to_string();
-    assert!(message(run.fill("a[MASK]", 1).unwrap_err()).contains("fill needs an encoder, this run trained a decoder"));
+    assert!(
+        message(run.fill("a[MASK]", 1).unwrap_err())
+            .contains("fill needs an encoder, this run trained a decoder")
+    );
     let refusal = message(run.translate(&["x"], &Translation::default()).unwrap_err());
     assert!(refusal.contains("translate needs an encoder-decoder"), "{refusal}");
     assert!(message(run.generate("ABC", &generation, |_| {}).unwrap_err()).contains('A'));

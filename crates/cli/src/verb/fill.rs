@@ -1,6 +1,9 @@
 //! `whatwhere fill`: words for blanks, with their probabilities.
 
-use std::{io::{self, Write}, path::PathBuf};
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+};
 
 use clap::Args;
 use whatwhere_training::Run;

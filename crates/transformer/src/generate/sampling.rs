@@ -43,7 +43,8 @@ impl Sampling {
 
     /// Refuses settings out of range.
     pub fn check(&self) -> Result<(), Error> {
-        let refuse = |setting, found: f32, reason: &str| Err(Error::setting(setting, found, reason));
+        let refuse =
+            |setting, found: f32, reason: &str| Err(Error::setting(setting, found, reason));
         if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
             return refuse("temperature", self.temperature, "expected 0 or more");
         }
@@ -111,8 +112,11 @@ impl Sampler {
         let Sampling { temperature, top_k, top_p, min_p, .. } = self.sampling;
         let peak = f64::from(logits[best(logits) as usize]);
         let weight = |logit: f32| ((f64::from(logit) - peak) / f64::from(temperature)).exp();
-        let mut tokens: Vec<(u32, f64)> =
-            logits.iter().enumerate().map(|(token, logit)| (token as u32, weight(*logit))).collect();
+        let mut tokens: Vec<(u32, f64)> = logits
+            .iter()
+            .enumerate()
+            .map(|(token, logit)| (token as u32, weight(*logit)))
+            .collect();
         // Equal weights keep the order of their tokens, so that draws do not depend on the sort.
         tokens.sort_by(|a, b| b.1.total_cmp(&a.1));
         if top_k > 0 {
