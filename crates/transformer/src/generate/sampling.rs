@@ -153,10 +153,12 @@ fn best(logits: &[f32]) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::f32::consts::LN_2;
+
     use super::*;
 
     /// ln of 0.5, 0.25, 0.125, 0.125.
-    const LOGITS: [f32; 4] = [-0.693_147_2, -1.386_294_4, -2.079_441_5, -2.079_441_5];
+    const LOGITS: [f32; 4] = [-LN_2, -2.0 * LN_2, -3.0 * LN_2, -3.0 * LN_2];
 
     fn counts(sampling: Sampling) -> [usize; 4] {
         let mut sampler = Sampler::new(Sampling { temperature: 1.0, ..sampling });
