@@ -16,7 +16,7 @@ mod terms;
 // Shared with the layers for burn, so that words, formulas and refusals are the same; the crate itself would bring burn.
 #[path = "../../attention/src/error.rs"]
 mod error;
-#[expect(dead_code, unreachable_pub, reason = "public in the crate it is from")]
+#[allow(dead_code, unreachable_pub, reason = "public in the crate it is from")]
 #[path = "../../attention/src/heads.rs"]
 mod heads;
 #[expect(dead_code, unreachable_pub, reason = "public in the crate it is from")]

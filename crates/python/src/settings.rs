@@ -3,7 +3,9 @@
 //! That crate's own structs cannot be used here, because it is made of burn. What it initialises by a setting is handed
 //! in as an array here: `{"kind": "t5", "table": table}`. A test in `tests/` compares the two lists of names.
 
-use serde::Deserialize;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, de::Error};
 
 use crate::scaling::Scaling;
 
@@ -19,11 +21,18 @@ pub(crate) struct Settings {
 }
 
 /// Stands for an array: its index among those that come with a call.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an array")]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Array {
-    #[serde(rename = "$array")]
     pub(crate) index: usize,
+}
+
+impl<'de> Deserialize<'de> for Array {
+    /// From `{"$array": index}` only: a list of numbers is somebody's table and no index.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let found = BTreeMap::<String, usize>::deserialize(deserializer).ok();
+        let index = found.and_then(|found| found.get("$array").copied());
+        index.map(|index| Self { index }).ok_or_else(|| D::Error::custom("expected an array"))
+    }
 }
 
 /// Declares an axis: an enum over its choices, read by `kind`, and their names.

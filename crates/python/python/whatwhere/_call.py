@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -95,11 +96,13 @@ def prepare(kit: Kit, query: Any, key: Any, value: Any, choices: Choices) -> Pre
     if choices.scale is not None:
         score = with_scale(score, choices.scale)
 
-    pattern, mask = choices.pattern, None
-    if callable(pattern):
-        mask = seen(kit, pattern, query, key, first_query, first_key)
-        pattern = "full"
-    pattern = by_name("pattern", pattern)
+    mask: Any = None
+    pattern: dict[str, Any]
+    if callable(choices.pattern):
+        mask = seen(kit, choices.pattern, query, key, first_query, first_key)
+        pattern = {"kind": "full"}
+    else:
+        pattern = by_name("pattern", choices.pattern)
     if choices.is_causal:
         pattern = {"kind": "and", "of": [{"kind": "causal"}, pattern]}
     elif choices.is_causal is False and pattern.get("kind") == "causal":
@@ -116,17 +119,14 @@ def prepare(kit: Kit, query: Any, key: Any, value: Any, choices: Choices) -> Pre
 
     arrays: list[Any] = []
     bias: int | None = None
-    words = take_arrays(
-        kit,
-        {
-            "score": score,
-            "soft_cap": choices.soft_cap,
-            "pattern": pattern,
-            "position": position,
-            "mixing": by_name("mixing", choices.mixing),
-        },
-        arrays,
-    )
+    words = {
+        "score": score,
+        "soft_cap": choices.soft_cap,
+        "pattern": pattern,
+        "position": position,
+        "mixing": by_name("mixing", choices.mixing),
+    }
+    words = {name: take_arrays(kit, name, word, arrays) for name, word in words.items()}
     if choices.attn_mask is not None:
         attn_mask = choices.attn_mask
         if kit.is_array(attn_mask) and kit.is_bool(attn_mask):
@@ -185,16 +185,20 @@ def as_list(choices: Any) -> list[Any]:
     return list(choices) if isinstance(choices, (list, tuple)) else [choices]
 
 
-def take_arrays(kit: Kit, value: Any, arrays: list[Any]) -> Any:
+def take_arrays(kit: Kit, name: str, value: Any, arrays: list[Any]) -> Any:
     """The same words with every array replaced by its index."""
     if kit.is_array(value):
-        kit.check("an array of the settings", value)
+        kit.check(name, value)
         arrays.append(value)
         return {"$array": len(arrays) - 1}
     if isinstance(value, Mapping):
-        return {name: take_arrays(kit, part, arrays) for name, part in value.items()}
+        return {
+            field: take_arrays(kit, f"{name}.{field}", part, arrays) for field, part in value.items()
+        }
     if isinstance(value, (list, tuple)):
-        return [take_arrays(kit, part, arrays) for part in value]
+        return [take_arrays(kit, name, part, arrays) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{name} = {value}, expected a finite number")
     return value
 
 
@@ -257,7 +261,8 @@ def seen(
     kit: Kit, function: Callable[..., Any], query: Any, key: Any, first_query: int, first_key: int
 ) -> Any:
     """Asks a function about all pairs at once, as FlexAttention's mask_mod: places in, truth out."""
-    batch, heads, queries, keys = (*query.shape[:3], key.shape[2])
+    batch, heads, queries, _ = query.shape
+    keys = key.shape[2]
     found = function(
         kit.places(0, batch).reshape(-1, 1, 1, 1),
         kit.places(0, heads).reshape(-1, 1, 1),

@@ -1,7 +1,6 @@
 """The native half; `whatwhere.attention` and `whatwhere.torch` are the interface."""
 
-from collections.abc import Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,41 +17,12 @@ class Moment(TypedDict):
     bias_learned: bool
 
 class Call:
+    """Settings that have been read. `inputs` are q, k, v, the arrays, the mask or None, and the moment."""
+
     def __new__(cls, text: str) -> Call: ...
-    def forward(
-        self,
-        q: Floats,
-        k: Floats,
-        v: Floats,
-        arrays: Sequence[Floats],
-        mask: NDArray[np.bool_] | None,
-        moment: Moment,
-        out: Floats,
-        rows: Floats,
-    ) -> None: ...
-    def backward(
-        self,
-        q: Floats,
-        k: Floats,
-        v: Floats,
-        arrays: Sequence[Floats],
-        mask: NDArray[np.bool_] | None,
-        moment: Moment,
-        out: Floats,
-        rows: Floats,
-        d_out: Floats,
-    ) -> tuple[list[Floats], list[Floats | None]]: ...
-    def weights(
-        self,
-        q: Floats,
-        k: Floats,
-        v: Floats,
-        arrays: Sequence[Floats],
-        mask: NDArray[np.bool_] | None,
-        moment: Moment,
-        log_sum: Floats,
-        chosen: Sequence[int],
-    ) -> Floats: ...
+    def forward(self, *inputs_out_rows: Any) -> None: ...
+    def backward(self, *inputs_out_rows_d_out: Any) -> tuple[list[Floats], list[Floats | None]]: ...
+    def weights(self, *inputs_rows_chosen: Any) -> Floats: ...
 
 def names() -> dict[str, list[str]]: ...
 def alibi_slopes(heads: int) -> Floats: ...

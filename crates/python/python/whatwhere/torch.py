@@ -19,7 +19,6 @@ from typing import Any, Literal, overload
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ._call import Choices, Prepared, chosen_rows, prepare
 from .settings import Pattern, Position, Score
@@ -78,8 +77,10 @@ class _Attend(torch.autograd.Function):
         return out, rows
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator,misc]
     def backward(ctx: Any, d_out: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            # torch's own once_differentiable lets some of them through without a gradient.
+            raise RuntimeError("attention has no second derivative: compute gradients without create_graph")
         if d_out is None:
             return (None,) * len(ctx.needs_input_grad)
         mask, out, rows, *tensors = ctx.saved_tensors
@@ -149,7 +150,6 @@ def attention(
 ) -> tuple[Tensor, ...]: ...
 
 
-@torch.compiler.disable
 def attention(
     query: Tensor,
     key: Tensor,
@@ -188,8 +188,6 @@ def attention(
     >>> delta.grad.shape
     torch.Size([8, 64])
     """
-    if dropout_p > 0.0 and seed is None:
-        seed = int(torch.randint(1 << 62, ()))
     choices = Choices(
         score=score,
         pattern=pattern,
@@ -207,6 +205,21 @@ def attention(
         key_lengths=key_lengths,
         documents=documents,
     )
+    found: Tensor | tuple[Tensor, ...] = _attend(query, key, value, choices, return_log_sum, return_weights)
+    return found
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    choices: Choices,
+    return_log_sum: bool,
+    return_weights: bool | Sequence[int],
+) -> Tensor | tuple[Tensor, ...]:
+    if choices.dropout_p > 0.0 and choices.seed is None:
+        choices.seed = int(torch.randint(1 << 62, ()))
     call = prepare(KIT, query, key, value, choices)
     tensors = (call.q, call.k, call.v, *call.arrays)
     out, rows = _Attend.apply(call, call.mask, *tensors)
@@ -222,7 +235,6 @@ def attention(
     return results[0] if len(results) == 1 else tuple(results)
 
 
-@torch.compiler.disable
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
