@@ -110,7 +110,6 @@ impl Call {
 
     /// The gradients of q, k, v and of each array, none for an array that has no gradient.
     #[expect(clippy::too_many_arguments, reason = "a call has that many tensors")]
-    #[expect(clippy::type_complexity, reason = "a tuple in Python")]
     fn backward<'py>(
         &self,
         py: Python<'py>,
