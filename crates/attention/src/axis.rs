@@ -31,6 +31,11 @@ macro_rules! axis {
                 match self { $(Self::$choice(_) => $name,)* }
             }
 
+            /// What the source says of every choice, in the order of the list; each has a file of its name.
+            pub fn about() -> Vec<$crate::about::About> {
+                vec![$($crate::about::About::of_file($name, include_str!(concat!($name, ".rs"))),)*]
+            }
+
             /// The choice in its role.
             pub(crate) fn role(&self) -> &dyn $role {
                 match self { $(Self::$choice(choice) => choice,)* }

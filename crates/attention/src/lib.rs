@@ -51,7 +51,9 @@
 //! - **`t5`**: where is a learned number for each head and bucket of distances. What is left alone. Far distances share a
 //!   bucket, which carries over to longer inputs.
 
+pub mod about;
 mod axis;
+pub mod bridge;
 mod cache;
 pub mod call;
 mod combinations;

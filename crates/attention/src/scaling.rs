@@ -8,7 +8,7 @@ use std::f64::consts::TAU;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
+use crate::{Error, about::About};
 
 /// How the frequencies of rotary are scaled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -19,47 +19,47 @@ pub enum Scaling {
     None,
     /// Position interpolation, Chen et al. 2023, <https://arxiv.org/abs/2306.15595>: every angle divided by the factor.
     Linear {
-        /// Target length over trained length.
+        /// Target length over trained length; no default.
         factor: f64,
     },
     /// NTK-aware: the base grows so that the slowest pair is scaled by the factor and the fastest not at all.
     Ntk {
-        /// Target length over trained length.
+        /// Target length over trained length; no default.
         factor: f64,
     },
     /// NTK-aware beyond the trained length only, by the length at hand, as transformers computes it:
     /// `base · (factor·l/L − (factor − 1))^{D/(D−2)}`.
     DynamicNtk {
-        /// At length L·factor the slowest pair is scaled by factor² − factor + 1.
+        /// At length L·factor the slowest pair is scaled by factor² − factor + 1; no default.
         factor: f64,
-        /// Trained length L.
+        /// Trained length L; no default.
         length: usize,
     },
     /// YaRN, Peng et al. 2023, <https://arxiv.org/abs/2309.00071>, with the ramp of its published code and of transformers:
     /// linear in the pair's index between the pairs that turn `fast` and `slow` times within L (the paper's is linear in
     /// the number of turns).
     Yarn {
-        /// Target length over trained length.
+        /// Target length over trained length; no default.
         factor: f64,
-        /// Trained length L.
+        /// Trained length L; no default.
         length: usize,
-        /// Turns above which a pair stays unchanged; transformers' `beta_fast`, 32.
+        /// Turns above which a pair stays unchanged, transformers' `beta_fast`; default 32.
         #[serde(default = "fast")]
         fast: f64,
-        /// Turns below which a pair is divided by the factor; `beta_slow`, 1.
+        /// Turns below which a pair is divided by the factor, `beta_slow`; default 1.
         #[serde(default = "slow")]
         slow: f64,
     },
     /// Llama 3's: waves shorter than L/high unchanged, longer than L/low divided by the factor, smooth between.
     Llama3 {
-        /// Target length over trained length; 8 in Llama 3.1.
+        /// Target length over trained length, 8 in Llama 3.1; no default.
         factor: f64,
-        /// Trained length L; 8192.
+        /// Trained length L, 8192 in Llama 3.1; no default.
         length: usize,
-        /// Default 1.
+        /// Waves longer than L/low are divided by the factor; default 1.
         #[serde(default = "slow")]
         low: f64,
-        /// Default 4.
+        /// Waves shorter than L/high stay unchanged; default 4.
         #[serde(default = "high")]
         high: f64,
     },
@@ -76,6 +76,11 @@ fn high() -> f64 {
 }
 
 impl Scaling {
+    /// What the source says of every scaling.
+    pub fn about() -> Vec<About> {
+        About::of_enum(include_str!("scaling.rs"), "Scaling")
+    }
+
     /// Frequencies for pairs of `width` channels at a sequence of `length` places, and the factor on cosine and sine.
     pub fn frequencies(&self, base: f64, width: usize, length: usize) -> (Vec<f64>, f64) {
         let d = width as f64;

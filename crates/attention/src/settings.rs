@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Error, Mixing, Pattern, Position, Score,
+    about::About,
     axis::{name_or_table, one_or_list},
     heads::Heads,
     mixing::Softmax,
@@ -69,6 +70,11 @@ impl Default for AttentionSettings {
 }
 
 impl AttentionSettings {
+    /// What the source says of them.
+    pub fn about() -> About {
+        About::of_struct(include_str!("settings.rs"), "AttentionSettings").expect("it stands above")
+    }
+
     /// Reads and checks TOML.
     pub fn from_toml(text: &str) -> Result<Self, Error> {
         let settings: Self = toml::from_str(text).map_err(|e| Error::Read(e.to_string()))?;

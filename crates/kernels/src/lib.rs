@@ -51,6 +51,7 @@
 //! # Ok::<(), whatwhere_kernels::Error>(())
 //! ```
 
+mod activation;
 mod attention;
 mod backward;
 mod bias;
@@ -62,6 +63,8 @@ mod head;
 mod inspect;
 mod learned;
 mod linear;
+mod loss;
+mod norm;
 mod parallel;
 pub mod pattern;
 mod plan;
@@ -74,12 +77,15 @@ mod shape;
 mod simd;
 mod tile;
 
+pub use activation::{Bend, Gate};
 pub use attention::{Attended, Attention, BiasGradient, Dropout, Focus, Gradients, Inputs};
 pub use bias::{Bias, Buckets, Relative, alibi_slopes};
 pub use error::Error;
 pub use feature::{Angles, DELTA_RANGE, Feature, Kind, Layout, Magnitude};
 pub use inspect::{Inspection, Pool};
 pub use linear::{Linear, LinearAttended, LinearGradients, LinearState};
+pub use loss::{CrossEntropy, Surprise};
+pub use norm::Norm;
 pub use score::Score;
 pub use shape::Shape;
 pub use simd::Simd;

@@ -42,8 +42,8 @@ pub fn evaluate(
         }
         let loaded = Loaded::new(&batch, model, &device)?;
         let surprise = loaded.surprise(model, segments.as_mut(), Mode::default(), 0.0)?;
-        nats += f64::from(surprise.loss.clone().into_scalar::<f32>());
-        right += loaded.right(&surprise);
+        nats += surprise.nats;
+        right += surprise.right;
         weight += loaded.weight;
         places += loaded.places();
     }

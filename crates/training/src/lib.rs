@@ -51,3 +51,15 @@ pub use run::{BLANK, Filling, Generation, Run, Translation};
 pub use settings::{RunSettings, TrainingSettings};
 pub use trainer::{Ending, Record, Trainer, Watcher};
 pub use whatwhere_transformer::generate::Sampling;
+
+/// The source of the settings, for a program that shows what it says of them.
+pub fn about() -> &'static str {
+    concat!(
+        include_str!("settings.rs"),
+        include_str!("schedule.rs"),
+        include_str!("optimiser/mod.rs"),
+        include_str!("optimiser/adam.rs"),
+        include_str!("optimiser/sgd.rs"),
+        include_str!("optimiser/muon.rs"),
+    )
+}

@@ -1,8 +1,12 @@
 //! The loss: how surprised a model is by the tokens that count.
 
 use burn::tensor::{Device, Int, Tensor, TensorData, activation};
+use whatwhere_attention::Path;
 use whatwhere_data::Batch;
-use whatwhere_transformer::{Mode, Model, Segments, Sequences};
+use whatwhere_transformer::{
+    Mode, Model, Segments, Sequences,
+    fused::{self, Targets},
+};
 
 use crate::Error;
 
@@ -13,9 +17,9 @@ pub(crate) struct Loaded {
     /// Places that count, as indices into `rows · length`; nothing if all do.
     counted: Option<Tensor<1, Int>>,
     /// Targets of those places.
-    targets: Tensor<1, Int>,
+    targets: Vec<u32>,
     /// Their weights; nothing if all are 1.
-    weights: Option<Tensor<1>>,
+    weights: Option<Vec<f32>>,
     /// The sum of the weights.
     pub(crate) weight: f64,
     /// Tokens read, padding included.
@@ -26,8 +30,10 @@ pub(crate) struct Loaded {
 pub(crate) struct Surprise {
     /// The sum of the weighed losses, in nats, with label smoothing, `[1]`.
     pub(crate) loss: Tensor<1>,
-    /// Log-probabilities of all tokens at the places that count, `[places, vocabulary]`.
-    pub(crate) log_probabilities: Tensor<2>,
+    /// The same as a number.
+    pub(crate) nats: f64,
+    /// Places that count whose target is the likeliest token.
+    pub(crate) right: u64,
 }
 
 impl Loaded {
@@ -61,9 +67,9 @@ impl Loaded {
                 sequences
             }),
             counted: (!all).then(|| ints(places.iter().map(|place| *place as i32).collect())),
-            targets: ints(places.iter().map(|place| batch.targets[*place] as i32).collect()),
+            targets: places.iter().map(|place| batch.targets[*place]).collect(),
             weight: weights.iter().map(|weight| f64::from(*weight)).sum(),
-            weights: (!even).then(|| Tensor::from_data(weights.as_slice(), device)),
+            weights: (!even).then_some(weights),
             read: (batch.tokens.len() + batch.source.as_ref().map_or(0, |s| s.tokens.len())) as u64,
         })
     }
@@ -86,30 +92,45 @@ impl Loaded {
             None => hidden,
             Some(places) => hidden.select(0, places.clone()),
         };
-        let logits = model.logits(hidden.unsqueeze_dim(0)).squeeze_dim::<2>(0); // [places, vocabulary]
+        if mode.path != Path::Composed {
+            let targets = Targets {
+                tokens: &self.targets,
+                weights: self.weights.as_deref(),
+                smoothing: smoothing as f32,
+            };
+            let (projection, is_embedding) = model.projection();
+            let made = fused::cross_entropy(hidden.clone(), projection, is_embedding, targets);
+            if let Some((loss, surprise)) = made {
+                return Ok(Surprise { loss, nats: surprise.loss, right: surprise.right });
+            }
+        }
+        Ok(self.composed(model.logits(hidden.unsqueeze_dim(0)).squeeze_dim::<2>(0), smoothing))
+    }
+
+    /// The loss of `[places, vocabulary]` logits by the framework's operations.
+    fn composed(&self, logits: Tensor<2>, smoothing: f64) -> Surprise {
+        let device = logits.device();
         let log_probabilities = activation::log_softmax(logits, 1);
-        let targets = self.targets.clone().unsqueeze_dim(1);
-        let right = log_probabilities.clone().gather(1, targets).squeeze_dim::<1>(1);
-        let mut each = right.neg();
+        let targets: Vec<i32> = self.targets.iter().map(|target| *target as i32).collect();
+        let targets = Tensor::<1, Int>::from_data(targets.as_slice(), &device);
+        let best = log_probabilities.clone().argmax(1).squeeze_dim::<1>(1);
+        let right = best.equal(targets.clone()).int().sum().into_scalar::<i64>() as u64;
+        let aimed = log_probabilities.clone().gather(1, targets.unsqueeze_dim(1));
+        let mut each = aimed.squeeze_dim::<1>(1).neg();
         if smoothing > 0.0 {
-            let even = log_probabilities.clone().mean_dim(1).squeeze_dim::<1>(1).neg();
+            let even = log_probabilities.mean_dim(1).squeeze_dim::<1>(1).neg();
             each = each * (1.0 - smoothing) + even * smoothing;
         }
         if let Some(weights) = &self.weights {
-            each = each * weights.clone();
+            each = each * Tensor::from_data(weights.as_slice(), &device);
         }
-        Ok(Surprise { loss: each.sum(), log_probabilities })
-    }
-
-    /// How many of the places that count have their target as the likeliest token.
-    pub(crate) fn right(&self, surprise: &Surprise) -> u64 {
-        let best = surprise.log_probabilities.clone().argmax(1).squeeze_dim::<1>(1);
-        let right = best.equal(self.targets.clone()).int().sum();
-        right.into_scalar::<i64>() as u64
+        let loss = each.sum();
+        let nats = f64::from(loss.clone().into_scalar::<f32>());
+        Surprise { loss, nats, right }
     }
 
     /// Places that count.
     pub(crate) fn places(&self) -> u64 {
-        self.targets.dims()[0] as u64
+        self.targets.len() as u64
     }
 }

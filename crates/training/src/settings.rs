@@ -14,11 +14,11 @@ use crate::{Error, optimiser::Optimiser, schedule::{Cosine, Schedule}};
 pub struct RunSettings {
     /// Of first weights, data order and dropout; default 0.
     pub seed: u64,
-    /// How it is trained.
+    /// How it is trained; the table has defaults for everything.
     pub training: TrainingSettings,
-    /// What it learns from.
+    /// What it learns from; default the text that comes with the program.
     pub data: DataSettings,
-    /// What is trained.
+    /// What is trained; default a decoder of six layers.
     pub model: ModelSettings,
 }
 

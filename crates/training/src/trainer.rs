@@ -252,11 +252,11 @@ impl Trainer {
             let mode = Mode { seed: Some(seed), ..Mode::default() };
             let smoothing = training.label_smoothing;
             let segments = self.segments.as_mut();
-            let loss = loaded.surprise(&self.model, segments, mode, smoothing)?.loss;
-            nats += f64::from(loss.clone().into_scalar::<f32>());
+            let surprise = loaded.surprise(&self.model, segments, mode, smoothing)?;
+            nats += surprise.nats;
             weight += loaded.weight;
             tokens += loaded.read;
-            collected.add(&self.model, loss.backward());
+            collected.add(&self.model, surprise.loss.backward());
         }
         let loss = nats / weight;
         collected.scale((1.0 / weight) as f32);

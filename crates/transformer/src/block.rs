@@ -5,7 +5,7 @@ use whatwhere_attention::{Attention, AttentionSettings, Cache, Input, Path};
 
 use crate::{
     Error, FeedForward, ModelSettings, Norm, NormPlace,
-    dropout::{Seeds, drop},
+    dropout::{Seeds, add},
 };
 
 /// One layer of a stack.
@@ -101,7 +101,8 @@ impl Block {
         mut recall: Recall,
     ) -> Result<Tensor<3>, Error> {
         let seed = pass.seeds.next();
-        let x = self.around(x, &self.attention_norm, pass.seeds.next(), |x| {
+        let outer = pass.seeds.next();
+        let x = self.around(x, &self.attention_norm, outer, pass.path, |x| {
             let mut input = Input::new(x);
             input.key_lengths = pass.lengths.map(<[_]>::to_vec);
             input.documents = pass.documents.map(<[_]>::to_vec);
@@ -112,7 +113,8 @@ impl Block {
         let x = match (&self.cross, pass.memory) {
             (Some(cross), Some(memory)) => {
                 let seed = pass.seeds.next();
-                self.around(x, &cross.norm, pass.seeds.next(), |x| {
+                let outer = pass.seeds.next();
+                self.around(x, &cross.norm, outer, pass.path, |x| {
                     let mut input = Input::new(x);
                     input.memory = Some(memory.states.clone());
                     input.key_lengths = memory.lengths.clone();
@@ -126,8 +128,9 @@ impl Block {
             }
             _ => x,
         };
-        self.around(x, &self.feed_forward_norm, pass.seeds.next(), |x| {
-            Ok(self.feed_forward.forward(x))
+        let (seed, path) = (pass.seeds.next(), pass.path);
+        self.around(x, &self.feed_forward_norm, seed, path, |x| {
+            Ok(self.feed_forward.forward(x, path))
         })
     }
 
@@ -137,14 +140,17 @@ impl Block {
         x: Tensor<3>,
         norm: &Norm,
         seed: Option<u64>,
+        path: Path,
         sublayer: impl FnOnce(Tensor<3>) -> Result<Tensor<3>, whatwhere_attention::Error>,
     ) -> Result<Tensor<3>, Error> {
         Ok(match self.place {
             NormPlace::Pre => {
-                x.clone() + drop(sublayer(norm.forward(x))?, self.dropout, seed)
+                let out = sublayer(norm.forward(x.clone(), path))?;
+                add(x, out, self.dropout, seed, path)
             }
             NormPlace::Post => {
-                norm.forward(x.clone() + drop(sublayer(x)?, self.dropout, seed))
+                let out = sublayer(x.clone())?;
+                norm.forward(add(x, out, self.dropout, seed, path), path)
             }
         })
     }

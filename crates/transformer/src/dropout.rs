@@ -3,6 +3,9 @@
 
 use burn::tensor::{Tensor, TensorData};
 use rayon::prelude::*;
+use whatwhere_attention::Path;
+
+use crate::fused;
 
 /// Values hashed by one task.
 const CHUNK: usize = 1 << 14;
@@ -30,21 +33,68 @@ impl Seeds {
 /// Sets a share of the values to zero and scales the others up, if there is a seed.
 pub(crate) fn drop<const D: usize>(x: Tensor<D>, rate: f32, seed: Option<u64>) -> Tensor<D> {
     let Some(seed) = seed.filter(|_| rate > 0.0) else { return x };
-    let mut factors = vec![1.0 / (1.0 - rate); x.shape().num_elements()];
-    let threshold = (f64::from(rate) * 4_294_967_296.0) as u32;
-    factors.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, factors)| {
-        let base = mix(seed ^ mix(chunk as u64));
-        for (i, pair) in factors.chunks_mut(2).enumerate() {
-            let bits = mix(base.wrapping_add(i as u64));
-            for (factor, bits) in pair.iter_mut().zip([bits as u32, (bits >> 32) as u32]) {
-                if bits < threshold {
-                    *factor = 0.0;
-                }
-            }
-        }
-    });
+    let mut factors = vec![1.0; x.shape().num_elements()];
+    Dropped { rate, seed }.apply(&mut factors);
     let factors = Tensor::from_data(TensorData::new(factors, x.shape()), &x.device());
     x * factors
+}
+
+/// `x + drop(y)`.
+pub(crate) fn add(
+    x: Tensor<3>,
+    y: Tensor<3>,
+    rate: f32,
+    seed: Option<u64>,
+    path: Path,
+) -> Tensor<3> {
+    let Some(seed) = seed.filter(|_| rate > 0.0) else { return x + y };
+    if path != Path::Composed
+        && let Some(out) = fused::add_dropped(x.clone(), y.clone(), Dropped { rate, seed })
+    {
+        return out;
+    }
+    x + drop(y, rate, Some(seed))
+}
+
+/// Which values are dropped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dropped {
+    pub(crate) rate: f32,
+    pub(crate) seed: u64,
+}
+
+impl Dropped {
+    /// Multiplies values by 0 or `1/(1 − rate)`.
+    pub(crate) fn apply(&self, values: &mut [f32]) {
+        values.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, values)| {
+            self.each(chunk, values.len(), |i, factor| values[i] *= factor);
+        });
+    }
+
+    /// `out += y`, with what is dropped left out.
+    pub(crate) fn add(&self, out: &mut [f32], y: &[f32]) {
+        out.par_chunks_mut(CHUNK).zip(y.par_chunks(CHUNK)).enumerate().for_each(
+            |(chunk, (out, y))| {
+                self.each(chunk, out.len(), |i, factor| out[i] += factor * y[i]);
+            },
+        );
+    }
+
+    /// Calls `f` with the index and factor of every value of a chunk.
+    #[inline(always)]
+    fn each(&self, chunk: usize, length: usize, mut f: impl FnMut(usize, f32)) {
+        let threshold = (f64::from(self.rate) * 4_294_967_296.0) as u32;
+        let growth = 1.0 / (1.0 - self.rate);
+        let base = mix(self.seed ^ mix(chunk as u64));
+        for first in (0..length).step_by(2) {
+            let bits = mix(base.wrapping_add(first as u64));
+            let factor = |bits: u32| if bits < threshold { 0.0 } else { growth };
+            f(first, factor(bits as u32));
+            if first + 1 < length {
+                f(first + 1, factor((bits >> 32) as u32));
+            }
+        }
+    }
 }
 
 /// SplitMix64's output function.

@@ -5,8 +5,9 @@ use burn::{
     nn::{Linear, LinearConfig},
     tensor::{Device, Tensor, activation},
 };
+use whatwhere_attention::Path;
 
-use crate::{Activation, ModelSettings};
+use crate::{Activation, ModelSettings, fused};
 
 /// `down(bend(up(x)))`, or `down(silu(gate(x)) · up(x))`.
 #[derive(Module, Debug)]
@@ -37,14 +38,23 @@ impl FeedForward {
     }
 
     /// `[batch, length, width]`.
-    pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
+    pub fn forward(&self, x: Tensor<3>, path: Path) -> Tensor<3> {
         let up = self.up.forward(x.clone()); // [batch, length, inner]
-        let inner = match (&self.gate, self.activation) {
-            (Some(gate), _) => activation::silu(gate.forward(x)) * up,
+        let gate = self.gate.as_ref().map(|gate| gate.forward(x));
+        self.down.forward(self.bend(up, gate, path))
+    }
+
+    fn bend(&self, up: Tensor<3>, gate: Option<Tensor<3>>, path: Path) -> Tensor<3> {
+        if path != Path::Composed
+            && let Some(out) = fused::bend(self.activation, up.clone(), gate.clone())
+        {
+            return out;
+        }
+        match (gate, self.activation) {
+            (Some(gate), _) => activation::silu(gate) * up,
             (None, Activation::Relu) => activation::relu(up),
             (None, Activation::GeluTanh) => activation::gelu_approximate(up),
             (None, _) => activation::gelu(up),
-        };
-        self.down.forward(inner)
+        }
     }
 }

@@ -36,7 +36,7 @@ impl ModuleMapper for Drawing<'_> {
         param.map(|tensor| {
             let values = spread.draw(tensor.shape().num_elements(), &mut random);
             Tensor::from_data(TensorData::new(values, tensor.shape()), &tensor.device())
-                .require_grad()
+                .set_require_grad(tensor.is_require_grad())
         })
     }
 }
@@ -44,7 +44,7 @@ impl ModuleMapper for Drawing<'_> {
 impl Drawing<'_> {
     /// How the parameter at the current path is drawn, if it is ours to draw.
     fn spread(&self, shape: &[usize]) -> Option<Spread> {
-        let [.., (owner, kind), (name, _)] = self.path.as_slice() else { return None };
+        let [.., (owner, _), (name, kind)] = self.path.as_slice() else { return None };
         match (kind.as_str(), name.as_str()) {
             ("Struct:Linear", "bias") => Some(Spread::Normal(0.0)),
             ("Struct:Linear", _) => Some(match self.settings.init {

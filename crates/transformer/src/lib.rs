@@ -24,6 +24,7 @@ mod block;
 mod dropout;
 mod error;
 mod feed_forward;
+pub mod fused;
 pub mod generate;
 mod init;
 mod model;
@@ -40,3 +41,8 @@ pub use norm::Norm;
 pub use parameters::Parameter;
 pub use settings::{Activation, Family, Init, ModelSettings, NormKind, NormPlace, Site};
 pub use stack::Stack;
+
+/// The source of the settings, for a program that shows what it says of them.
+pub fn about() -> &'static str {
+    include_str!("settings.rs")
+}

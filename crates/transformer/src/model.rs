@@ -167,6 +167,15 @@ impl Model {
         }
     }
 
+    /// The weights behind [`Self::logits`], and whether they are the embeddings, `[vocabulary, width]`, instead of
+    /// `[width, vocabulary]`.
+    pub fn projection(&self) -> (Tensor<2>, bool) {
+        match &self.output {
+            Some(output) => (output.weight.val(), false),
+            None => (self.embedding.weight.val(), true),
+        }
+    }
+
     /// Begins to write: reads the source, if there is one.
     pub fn start(&self, source: Option<&Sequences>) -> Result<Writing, Error> {
         if self.decoder.is_none() {

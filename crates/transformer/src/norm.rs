@@ -4,11 +4,12 @@ use burn::{
     module::{Module, Param},
     tensor::{Device, Tensor},
 };
+use whatwhere_attention::Path;
 
-use crate::{ModelSettings, NormKind};
+use crate::{ModelSettings, NormKind, fused};
 
 /// Added under the root.
-const EPSILON: f64 = 1e-5;
+pub(crate) const EPSILON: f64 = 1e-5;
 
 /// `gain · x / √(mean x² + ε)`, or the same around the mean.
 #[derive(Module, Debug)]
@@ -35,7 +36,13 @@ impl Norm {
     }
 
     /// `[batch, length, width]`.
-    pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
+    pub fn forward(&self, x: Tensor<3>, path: Path) -> Tensor<3> {
+        if path != Path::Composed {
+            let bias = self.bias.as_ref().map(Param::val);
+            if let Some(out) = fused::norm(x.clone(), self.gain.val(), bias, self.centred) {
+                return out;
+            }
+        }
         let x = if self.centred { x.clone() - x.mean_dim(2) } else { x };
         let scale = (x.clone().powi_scalar(2).mean_dim(2) + EPSILON).sqrt().recip();
         let x = x * scale * self.gain.val().unsqueeze();

@@ -41,15 +41,17 @@ pub struct ModelSettings {
     pub memory: usize,
     /// How weights start; default `normal`.
     pub init: Init,
-    /// Attention of every layer, as `AttentionSettings` without its width.
+    /// Attention of every layer, as `AttentionSettings` without its width; default that of its site: the pattern is
+    /// `causal` in a decoder and `full` in an encoder.
     pub attention: toml::Table,
-    /// What the encoder's attention has otherwise.
+    /// What the encoder's attention has otherwise; default nothing.
     #[serde(skip_serializing_if = "toml::Table::is_empty")]
     pub encoder: toml::Table,
     /// What the attention to the encoder has otherwise; its pattern is `full` and its position `none` by default.
     #[serde(skip_serializing_if = "toml::Table::is_empty")]
     pub cross: toml::Table,
-    /// What layers have otherwise, in turn: layer `i` takes entry `i mod n`. For windows with a full layer between them.
+    /// What layers have otherwise, in turn: layer `i` takes entry `i mod n`; default nothing.
+    /// For windows with a full layer between them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub alternate: Vec<toml::Table>,
 }

@@ -84,7 +84,7 @@ impl Stack {
         }
         Ok(match &self.norm {
             None => x,
-            Some(norm) => norm.forward(x),
+            Some(norm) => norm.forward(x, pass.path),
         })
     }
 }

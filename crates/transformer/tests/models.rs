@@ -1,7 +1,7 @@
 //! What holds for every family and every encoding.
 
 use burn::tensor::{Device, Tensor};
-use whatwhere_attention::Position;
+use whatwhere_attention::{Path, Position};
 use whatwhere_transformer::{
     Mode, Model, ModelSettings, Segments, Sequences,
     generate::{self, Beam, Sampling},
@@ -278,4 +278,81 @@ fn inputs_that_do_not_fit_are_refused() {
     let both = settings("encoder_decoder", "").build(1, &device).unwrap();
     let message = both.forward(None, &rows(1, 3, &device), Mode::default()).unwrap_err().to_string();
     assert!(message.contains("needs a source"), "{message}");
+}
+
+/// Weights that start small know nothing: every token is about as likely as any other.
+#[test]
+fn first_guesses_are_even() {
+    let device = Device::flex();
+    for family in FAMILIES {
+        for init in ["normal", "xavier"] {
+            for scale in [false, true] {
+                let mut settings = settings(family, &format!("init = '{init}'\nscale_embeddings = {scale}\ntied = {}", !scale));
+                settings.width = 64;
+                settings.vocabulary = 500;
+                let model = settings.build(3, &device).unwrap();
+                let source = rows(2, 7, &device);
+                let source = (family == "encoder_decoder").then_some(&source);
+                let logits = model.forward(source, &rows(2, 9, &device), Mode::default()).unwrap();
+                let log = values(burn::tensor::activation::log_softmax(logits, 2));
+                // A token other than those read, which a tied output may favour.
+                let loss = -log.chunks(500).map(|row| f64::from(row[300])).sum::<f64>() / 18.0;
+                assert!((loss - 500f64.ln()).abs() < 1.2, "{family} {init} {scale}: {loss}");
+            }
+        }
+    }
+}
+
+#[test]
+fn projections_back_into_the_stream_start_smaller() {
+    let device = Device::flex();
+    let mut settings = settings("decoder", "");
+    settings.width = 64;
+    let model = settings.build(3, &device).unwrap();
+    let deviation = |name: &str| {
+        let parameter = model.parameters().into_iter().find(|p| p.name == name).unwrap();
+        let squares: f32 = parameter.values.iter().map(|v| v * v).sum();
+        (squares / parameter.values.len() as f32).sqrt()
+    };
+    for (name, expected) in [
+        ("embedding.weight", 0.02),
+        ("decoder.blocks.0.attention.query.weight", 0.02),
+        ("decoder.blocks.0.attention.output.weight", 0.01),
+        ("decoder.blocks.1.feed_forward.up.weight", 0.02),
+        ("decoder.blocks.1.feed_forward.down.weight", 0.01),
+    ] {
+        let found = deviation(name);
+        assert!((found / expected - 1.0).abs() < 0.1, "{name}: {found}");
+    }
+}
+
+/// Forward and backward of both paths, for every norm, bend and dropout.
+#[test]
+fn fused_and_composed_models_agree() {
+    let device = Device::flex().autodiff();
+    for family in FAMILIES {
+        for norm in ["rms", "layer"] {
+            for activation in ["relu", "gelu", "gelu_tanh", "swiglu"] {
+                for place in ["pre", "post"] {
+                    let extra = format!(
+                        "norm = '{norm}'\nactivation = '{activation}'\nnorm_place = '{place}'\nbias = true\ndropout = 0.2"
+                    );
+                    let model = settings(family, &extra).build(3, &device).unwrap();
+                    let source = rows(2, 7, &device);
+                    let source = (family == "encoder_decoder").then_some(&source);
+                    let [fused, composed] = [Path::Fused, Path::Composed].map(|path| {
+                        let mode = Mode { seed: Some(9), path };
+                        let logits = model.forward(source, &rows(2, 9, &device), mode).unwrap();
+                        let gradients = logits.clone().powi_scalar(2).sum().backward();
+                        let d = model.embedding.weight.val().grad(&gradients).unwrap();
+                        (values(logits), d.into_data().try_to_vec::<f32>().unwrap())
+                    });
+                    assert_close(&fused.0, &composed.0, &extra);
+                    let far = fused.1.iter().zip(&composed.1).map(|(a, b)| (a - b).abs() / (1.0 + b.abs()));
+                    let far = far.fold(0.0, f32::max);
+                    assert!(far < 2e-3, "{family} {extra}: {far}");
+                }
+            }
+        }
+    }
 }

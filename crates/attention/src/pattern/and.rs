@@ -11,7 +11,7 @@ use crate::{Error, axis::one_or_list};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct And {
-    /// The parts, names or tables; at least one.
+    /// The parts, names or tables, at least one; default `causal` and `prefix`.
     #[serde(deserialize_with = "parts")]
     pub of: Vec<Pattern>,
 }

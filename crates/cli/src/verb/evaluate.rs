@@ -4,8 +4,8 @@ use std::{io::{self, Write}, path::PathBuf};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use whatwhere_data::Split;
-use whatwhere_training::{Evaluation, Run, RunSettings, Translation, bleu, chrf, evaluate, trainer};
+use whatwhere_data::{Source, Split};
+use whatwhere_training::{Evaluation, Folder, Run, RunSettings, Translation, bleu, chrf, evaluate, trainer};
 
 use crate::verb::train;
 
@@ -55,19 +55,24 @@ struct Figures {
 
 pub(crate) fn run(args: &Evaluate) -> anyhow::Result<()> {
     let run = Run::open(&args.run)?;
-    let mut changes = args.changes.clone();
-    if let Some(path) = &args.data {
-        changes.push(format!("data.source.path={:?}", path.display().to_string()));
-    }
-    let mut settings = RunSettings::read(&run.settings.to_toml()?, &changes)?;
-    // The run's own tokens, whatever the data.
-    settings.data.tokenizer = None;
-    let corpus = train::load_with(&settings, &run.tokenizer)?;
-    let split = match args.split {
+    let mut settings = RunSettings::read(&run.settings.to_toml()?, &args.changes)?;
+    let mut split = match args.split {
         Part::Train => Split::Train,
         Part::Valid => Split::Valid,
         Part::Test => Split::Test,
     };
+    if let Some(path) = &args.data {
+        // Other data are evaluated whole.
+        settings.read_from(path)?;
+        (settings.data.valid_share, settings.data.test_share) = (0.0, 0.0);
+        split = Split::Train;
+    }
+    // The run's own tokens, whatever the data.
+    if let Source::Text(_) | Source::Fasta(_) | Source::Pairs(_) = settings.data.source {
+        let path = Folder::new(&args.run).tokenizer();
+        settings.data.tokenizer = Some(whatwhere_data::settings::File { path }.into());
+    }
+    let corpus = train::load(&settings)?;
     let batches = trainer::batches(&settings, &corpus, split)?;
     let evaluation = evaluate(&run.model, &batches, args.batches, corpus.bytes_per_token(split))?;
     let mut figures = Figures { evaluation, bleu: None, bleu_signature: None, chrf: None };

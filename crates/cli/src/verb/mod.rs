@@ -53,11 +53,11 @@ impl Settings {
             },
             (None, None) => (String::new(), "settings".into()),
         };
-        let mut changes = self.changes.clone();
+        let mut settings = RunSettings::read(&text, &self.changes).with_context(|| origin)?;
         if let Some(path) = &self.data {
-            changes.push(format!("data.source.path={:?}", path.display().to_string()));
+            settings.read_from(path)?;
         }
-        RunSettings::read(&text, &changes).with_context(|| origin)
+        Ok(settings)
     }
 
     /// A name for a run with these settings.

@@ -33,6 +33,10 @@ pub(crate) struct Train {
 }
 
 pub(crate) fn run(args: &Train) -> anyhow::Result<()> {
+    if args.tui {
+        // Before a run is begun that would then be in the way.
+        Dashboard::require_terminal()?;
+    }
     let folder = Folder::new(
         args.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(args.settings.name())),
     );
@@ -44,7 +48,8 @@ pub(crate) fn run(args: &Train) -> anyhow::Result<()> {
     } else {
         Trainer::start(settings, corpus.clone(), folder.clone()).map_err(|e| match e {
             e @ whatwhere_training::Error::RunExists { .. } => {
-                Failure::usage(e.to_string(), "go on with --resume, or name another folder with --out")
+                let hint = "go on with --resume, or name another folder with --out";
+                anyhow::Error::new(Failure::usage(e.to_string(), hint))
             }
             e => e.into(),
         })?
@@ -69,12 +74,11 @@ fn settings(args: &Train, folder: &Folder) -> anyhow::Result<RunSettings> {
         return args.settings.read();
     }
     let begun = folder.load_settings()?;
-    let path = args.settings.data.iter();
-    let changes: Vec<String> = path
-        .map(|path| format!("data.source.path={:?}", path.display().to_string()))
-        .chain(args.settings.changes.iter().cloned())
-        .collect();
-    Ok(RunSettings::read(&begun.to_toml()?, &changes)?)
+    let mut settings = RunSettings::read(&begun.to_toml()?, &args.settings.changes)?;
+    if let Some(path) = &args.settings.data {
+        settings.read_from(path)?;
+    }
+    Ok(settings)
 }
 
 /// The corpus, with the program's own text where none is named.

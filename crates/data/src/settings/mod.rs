@@ -36,7 +36,7 @@ pub struct DataSettings {
     pub valid_share: f64,
     /// Share kept for the test, after the one for validation; default 0.
     pub test_share: f64,
-    /// How many examples a task has.
+    /// How many examples a task has; default 1,000,000 for training and 10,000 for each of the others.
     pub examples: Examples,
     /// Folder for files of tokens, which are then read from disk instead of held in memory; default none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -164,6 +164,10 @@ macro_rules! choice {
         impl $choice {
             /// The names of all choices.
             pub const NAMES: &'static [&'static str] = &[$($name),*];
+
+            /// The names of all choices, each with the struct of its settings.
+            pub const KINDS: &'static [(&'static str, &'static str)] =
+                &[$(($name, stringify!($kind))),*];
 
             /// The choice's name in settings.
             pub fn name(&self) -> &'static str {

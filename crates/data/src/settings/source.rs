@@ -33,20 +33,20 @@ impl Default for Text {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Pairs {
-    /// File with the source side: lines, or a table if it is also the `target`.
+    /// File with the source side: lines, or a table if it is also the `target`; no default.
     pub source: PathBuf,
     /// File with the target side; default the same file, then a table.
     pub target: PathBuf,
     /// Source side for validation; default none, so that `valid_share` applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub valid_source: Option<PathBuf>,
-    /// Target side for validation.
+    /// Target side for validation; default none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub valid_target: Option<PathBuf>,
     /// Source side for the test; default none, so that `test_share` applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_source: Option<PathBuf>,
-    /// Target side for the test.
+    /// Target side for the test; default none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_target: Option<PathBuf>,
     /// In a table: column of the source counted from 1, or its key in `.jsonl`; default `1`.
@@ -75,7 +75,7 @@ impl Default for Pairs {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Chorales {
-    /// The JSON file.
+    /// The JSON file; no default.
     pub path: PathBuf,
 }
 
@@ -83,7 +83,7 @@ pub struct Chorales {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Fasta {
-    /// File or folder, compressed or not.
+    /// File or folder, compressed or not; no default.
     pub path: PathBuf,
     /// File or folder for validation; default none, so that `valid_share` applies.
     #[serde(skip_serializing_if = "Option::is_none")]

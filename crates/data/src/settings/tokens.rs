@@ -32,6 +32,6 @@ impl Default for Bpe {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct File {
-    /// A `tokenizer.json`.
+    /// A `tokenizer.json`; no default.
     pub path: PathBuf,
 }

@@ -6,21 +6,45 @@ use serde::{Deserialize, Serialize};
 use super::{Example, LETTERS, Task, check_range, letter, symbols};
 use crate::{Error, Random, Result};
 
-/// Declares a task on a string of letters with the function that answers it.
-macro_rules! on_letters {
-    ($(#[$doc:meta])* $task:ident, $answer:expr) => {
-        $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-        #[serde(deny_unknown_fields, default)]
-        pub struct $task {
-            /// Fewest letters; default 1.
-            pub shortest: usize,
-            /// Most letters; default 20.
-            pub longest: usize,
-            /// Number of different letters, at most 52; default 26.
-            pub letters: usize,
-        }
+/// Say it again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Copy {
+    /// Fewest letters; default 1.
+    pub shortest: usize,
+    /// Most letters; default 20.
+    pub longest: usize,
+    /// Number of different letters, at most 52; default 26.
+    pub letters: usize,
+}
 
+/// Say it backwards.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Reverse {
+    /// Fewest letters; default 1.
+    pub shortest: usize,
+    /// Most letters; default 20.
+    pub longest: usize,
+    /// Number of different letters, at most 52; default 26.
+    pub letters: usize,
+}
+
+/// Say it in the order of the alphabet, capitals first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sort {
+    /// Fewest letters; default 1.
+    pub shortest: usize,
+    /// Most letters; default 20.
+    pub longest: usize,
+    /// Number of different letters, at most 52; default 26.
+    pub letters: usize,
+}
+
+/// Makes a task on a string of letters with the function that answers it.
+macro_rules! on_letters {
+    ($task:ident, $answer:expr) => {
         impl Default for $task {
             fn default() -> Self {
                 Self { shortest: 1, longest: 20, letters: 26 }
@@ -57,20 +81,9 @@ macro_rules! on_letters {
     };
 }
 
-on_letters! {
-    /// Say it again.
-    Copy, |_| ()
-}
-
-on_letters! {
-    /// Say it backwards.
-    Reverse, |string| string.reverse()
-}
-
-on_letters! {
-    /// Say it in the order of the alphabet, capitals first.
-    Sort, |string| string.sort_unstable()
-}
+on_letters!(Copy, |_| ());
+on_letters!(Reverse, |string| string.reverse());
+on_letters!(Sort, |string| string.sort_unstable());
 
 #[cfg(test)]
 mod tests {

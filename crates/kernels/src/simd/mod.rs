@@ -6,6 +6,8 @@
 pub(crate) mod additive;
 pub(crate) mod bands;
 pub(crate) mod elu;
+pub(crate) mod gemm;
+pub(crate) mod logits;
 pub(crate) mod math;
 pub(crate) mod matmul;
 pub(crate) mod rows;

@@ -222,7 +222,7 @@ impl ModuleMapper for Applying<'_> {
         }
         let in_linear = matches!(
             self.path.as_slice(),
-            [.., (_, kind), (name, _)] if kind == "Struct:Linear" && name == "weight"
+            [.., (name, kind)] if kind == "Struct:Linear" && name == "weight"
         );
         let Working { optimiser, slots } = &mut *self.working;
         let rule = optimiser.rule();

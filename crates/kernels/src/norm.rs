@@ -1,0 +1,253 @@
+//! Norms of rows: `y = gain · (x − m) · r + bias` with `r = 1/√(mean (x − m)² + ε)`; `m` is the row's mean, or 0.
+//!
+//! With `x̂ = (x − m) r` and `g = gain · d_y`: `d_x = r (g − x̂ · mean(g x̂) − [mean g if centred])`.
+
+use rayon::prelude::*;
+
+use crate::{Error, Simd};
+
+/// Rows of one task; fixed, so that sums of gradients do not depend on the number of threads.
+const ROWS: usize = 64;
+
+/// Sums kept apart while a row is read: as many as the widest vectors hold.
+const LANES: usize = 16;
+
+/// A norm over rows of `gain.len()` values.
+#[derive(Clone, Copy, Debug)]
+pub struct Norm<'a> {
+    /// Whether the mean is taken away first.
+    pub is_centred: bool,
+    /// Added under the root.
+    pub epsilon: f32,
+    /// Factor on each channel.
+    pub gain: &'a [f32],
+    /// Added to each channel.
+    pub bias: Option<&'a [f32]>,
+}
+
+impl Norm<'_> {
+    /// Normalises every row of `x` into `out`, and keeps mean and scale of each row in `kept`, two values per row.
+    pub fn forward(&self, x: &[f32], out: &mut [f32], kept: &mut [f32]) -> Result<(), Error> {
+        let width = self.check(x, &[("out", out.len())], kept)?;
+        let simd = Simd::detect();
+        let rows = out.par_chunks_mut(ROWS * width).zip(kept.par_chunks_mut(ROWS * 2));
+        rows.zip(x.par_chunks(ROWS * width)).for_each(|((out, kept), x)| {
+            simd.run(
+                #[inline(always)]
+                || {
+                    let rows = x.chunks_exact(width).zip(out.chunks_exact_mut(width));
+                    for ((x, out), kept) in rows.zip(kept.chunks_exact_mut(2)) {
+                        let (mean, scale) = self.moments(x);
+                        (kept[0], kept[1]) = (mean, scale);
+                        for ((out, x), gain) in out.iter_mut().zip(x).zip(self.gain) {
+                            *out = (x - mean) * scale * gain;
+                        }
+                        for (out, bias) in out.iter_mut().zip(self.bias.into_iter().flatten()) {
+                            *out += bias;
+                        }
+                    }
+                },
+            );
+        });
+        Ok(())
+    }
+
+    /// The gradients of x, gain and bias; `d_gain` and `d_bias` replace what the slices held, `d_bias` may be empty
+    /// where there is no bias.
+    pub fn backward(
+        &self,
+        x: &[f32],
+        kept: &[f32],
+        d_out: &[f32],
+        d_x: &mut [f32],
+        d_gain: &mut [f32],
+        d_bias: &mut [f32],
+    ) -> Result<(), Error> {
+        let width = self.check(x, &[("d_out", d_out.len()), ("d_x", d_x.len())], kept)?;
+        for (what, found, expected) in [
+            ("d_gain", d_gain.len(), width),
+            ("d_bias", d_bias.len(), self.bias.map_or(0, <[f32]>::len)),
+        ] {
+            if found != expected {
+                return Err(Error::Length { what, found, expected });
+            }
+        }
+        let simd = Simd::detect();
+        let sums: Vec<(Vec<f32>, Vec<f32>)> = d_x
+            .par_chunks_mut(ROWS * width)
+            .zip(x.par_chunks(ROWS * width).zip(d_out.par_chunks(ROWS * width)))
+            .zip(kept.par_chunks(ROWS * 2))
+            .map(|((d_x, (x, d_out)), kept)| {
+                let mut d_gain = vec![0.0; width];
+                let mut d_bias = vec![0.0; self.bias.map_or(0, <[f32]>::len)];
+                simd.run(
+                    #[inline(always)]
+                    || {
+                        let rows = x.chunks_exact(width).zip(d_out.chunks_exact(width));
+                        let rows = rows.zip(d_x.chunks_exact_mut(width));
+                        for (((x, d_out), d_x), kept) in rows.zip(kept.chunks_exact(2)) {
+                            self.row_backward(x, kept, d_out, d_x, &mut d_gain, &mut d_bias);
+                        }
+                    },
+                );
+                (d_gain, d_bias)
+            })
+            .collect();
+        d_gain.fill(0.0);
+        d_bias.fill(0.0);
+        for (gain, bias) in sums {
+            for (sum, part) in d_gain.iter_mut().zip(gain) {
+                *sum += part;
+            }
+            for (sum, part) in d_bias.iter_mut().zip(bias) {
+                *sum += part;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn row_backward(
+        &self,
+        x: &[f32],
+        kept: &[f32],
+        d_out: &[f32],
+        d_x: &mut [f32],
+        d_gain: &mut [f32],
+        d_bias: &mut [f32],
+    ) {
+        let (mean, scale) = (kept[0], kept[1]);
+        let share = 1.0 / x.len() as f32;
+        let along = share
+            * sum(x.len(), |i| d_out[i] * self.gain[i] * (x[i] - mean) * scale);
+        let level = match self.is_centred {
+            true => share * sum(x.len(), |i| d_out[i] * self.gain[i]),
+            false => 0.0,
+        };
+        for i in 0..x.len() {
+            let normal = (x[i] - mean) * scale;
+            d_x[i] = scale * (d_out[i] * self.gain[i] - normal * along - level);
+            d_gain[i] += d_out[i] * normal;
+        }
+        for (sum, d_out) in d_bias.iter_mut().zip(d_out) {
+            *sum += d_out;
+        }
+    }
+
+    #[inline(always)]
+    fn moments(&self, x: &[f32]) -> (f32, f32) {
+        let share = 1.0 / x.len() as f32;
+        let mean = if self.is_centred { share * sum(x.len(), |i| x[i]) } else { 0.0 };
+        let square = share * sum(x.len(), |i| (x[i] - mean) * (x[i] - mean));
+        (mean, 1.0 / (square + self.epsilon).sqrt())
+    }
+
+    fn check(
+        &self,
+        x: &[f32],
+        alike: &[(&'static str, usize)],
+        kept: &[f32],
+    ) -> Result<usize, Error> {
+        let width = self.gain.len();
+        if width == 0 {
+            return Err(Error::Zero { what: "gain" });
+        }
+        let rows = x.len() / width;
+        let bias = self.bias.map(|bias| ("bias", bias.len(), width));
+        let lengths = [("x", x.len(), rows * width), ("kept", kept.len(), rows * 2)];
+        let alike = alike.iter().map(|(what, found)| (*what, *found, x.len()));
+        for (what, found, expected) in lengths.into_iter().chain(bias).chain(alike) {
+            if found != expected {
+                return Err(Error::Length { what, found, expected });
+            }
+        }
+        Ok(width)
+    }
+}
+
+/// A sum in a fixed order that the compiler can keep in vectors.
+#[inline(always)]
+fn sum(count: usize, value: impl Fn(usize) -> f32) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let whole = count - count % LANES;
+    for first in (0..whole).step_by(LANES) {
+        for (lane, sum) in lanes.iter_mut().enumerate() {
+            *sum += value(first + lane);
+        }
+    }
+    for i in whole..count {
+        lanes[i - whole] += value(i);
+    }
+    lanes.iter().sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(count: usize, seed: usize) -> Vec<f32> {
+        (0..count).map(|i| (((i + seed) * 7919 % 1013) as f32 - 480.0) / 300.0).collect()
+    }
+
+    /// `Σ d_out · norm(x)` by the definition, in f64.
+    fn dot(norm: &Norm, x: &[f64], gain: &[f64], bias: &[f64], d_out: &[f32]) -> f64 {
+        let width = gain.len();
+        let rows = x.chunks(width).zip(d_out.chunks(width));
+        let each = rows.map(|(x, d_out)| {
+            let mean = if norm.is_centred { x.iter().sum::<f64>() / width as f64 } else { 0.0 };
+            let square = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / width as f64;
+            let scale = 1.0 / (square + f64::from(norm.epsilon)).sqrt();
+            let value = |i: usize| (x[i] - mean) * scale * gain[i] + bias.get(i).unwrap_or(&0.0);
+            (0..width).map(|i| value(i) * f64::from(d_out[i])).sum::<f64>()
+        });
+        each.sum()
+    }
+
+    #[test]
+    fn values_and_gradients_agree_with_the_definition() {
+        for (rows, width) in [(1, 1), (3, 5), (70, 16), (130, 33)] {
+            for is_centred in [false, true] {
+                for has_bias in [false, true] {
+                    let (x, d_out) = (numbers(rows * width, 1), numbers(rows * width, 9));
+                    let (gain, bias) = (numbers(width, 3), numbers(width, 4));
+                    let bias = if has_bias { bias } else { Vec::new() };
+                    let norm = Norm {
+                        is_centred,
+                        epsilon: 1e-2,
+                        gain: &gain,
+                        bias: has_bias.then_some(&bias),
+                    };
+                    against_the_definition(&norm, &x, &d_out);
+                }
+            }
+        }
+    }
+
+    fn against_the_definition(norm: &Norm, x: &[f32], d_out: &[f32]) {
+        let wide = |values: &[f32]| values.iter().map(|v| f64::from(*v)).collect::<Vec<f64>>();
+        let width = norm.gain.len();
+        let bias = norm.bias.unwrap_or(&[]);
+        let mut out = vec![f32::NAN; x.len()];
+        let mut kept = vec![f32::NAN; 2 * x.len() / width];
+        norm.forward(x, &mut out, &mut kept).unwrap();
+        let [mut d_x, mut d_gain, mut d_bias] =
+            [x.len(), width, bias.len()].map(|length| vec![f32::NAN; length]);
+        norm.backward(x, &kept, d_out, &mut d_x, &mut d_gain, &mut d_bias).unwrap();
+        let slots = [wide(x), wide(norm.gain), wide(bias)];
+        let value = |slots: &[Vec<f64>; 3]| dot(norm, &slots[0], &slots[1], &slots[2], d_out);
+        let found: f64 = out.iter().zip(d_out).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+        assert!((found - value(&slots)).abs() < 1e-3, "{norm:?}");
+        for (slot, gradient) in [d_x, d_gain, d_bias].iter().enumerate() {
+            for (at, found) in gradient.iter().enumerate() {
+                let moved = |by: f64| {
+                    let mut slots = slots.clone();
+                    slots[slot][at] += by;
+                    value(&slots)
+                };
+                let slope = (moved(1e-5) - moved(-1e-5)) / 2e-5;
+                // Sums over up to 130 rows in f32.
+                assert!((slope - f64::from(*found)).abs() < 2e-3 + 1e-4 * slope.abs(), "{slot} {at}: {slope} {found}");
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The operations between attentions as single operations on the CPU, with their own backward. Each returns nothing on
+//! another backend, and its caller composes it of the framework's operations instead.
+
+use std::sync::Arc;
+
+use burn::tensor::Tensor;
+use whatwhere_attention::bridge::{Operand, operation};
+use whatwhere_kernels::{Bend, CrossEntropy, Gate, Norm, Surprise};
+
+use crate::{Activation, dropout::Dropped, norm::EPSILON};
+
+const CHECKED: &str = "the forward pass has checked the same call";
+
+/// A norm of every row.
+pub(crate) fn norm(
+    x: Tensor<3>,
+    gain: Tensor<1>,
+    bias: Option<Tensor<1>>,
+    is_centred: bool,
+) -> Option<Tensor<3>> {
+    let shape = x.dims();
+    let (x, gain) = (Operand::new(x)?, Operand::new(gain)?);
+    let bias = match bias {
+        None => None,
+        Some(bias) => Some(Operand::new(bias)?),
+    };
+    let epsilon = EPSILON as f32;
+    let (count, rows) = (x.values().len(), shape[0] * shape[1]);
+    let (mut out, mut kept) = (vec![0.0; count], vec![0.0; rows * 2]);
+    let bias_values = bias.as_ref().map(Operand::values);
+    let call = Norm { is_centred, epsilon, gain: gain.values(), bias: bias_values };
+    call.forward(x.values(), &mut out, &mut kept).ok()?;
+    let backward = move |x: &[f32], gain: &[f32], bias: Option<&[f32]>, kept: &[f32], d: &[f32]| {
+        let call = Norm { is_centred, epsilon, gain, bias };
+        let (mut d_x, mut d_gain) = (vec![0.0; x.len()], vec![0.0; gain.len()]);
+        let mut d_bias = vec![0.0; bias.map_or(0, <[f32]>::len)];
+        call.backward(x, kept, d, &mut d_x, &mut d_gain, &mut d_bias).expect(CHECKED);
+        (d_x, d_gain, d_bias)
+    };
+    Some(match bias {
+        None => operation([x, gain], shape, out, kept, Arc::new(move |[x, gain], kept, d| {
+            let (d_x, d_gain, _) = backward(x, gain, None, kept, d);
+            [d_x, d_gain]
+        })),
+        Some(bias) => {
+            operation([x, gain, bias], shape, out, kept, Arc::new(move |[x, gain, bias], kept, d| {
+                let (d_x, d_gain, d_bias) = backward(x, gain, Some(bias), kept, d);
+                [d_x, d_gain, d_bias]
+            }))
+        }
+    })
+}
+
+/// The bend of a feed-forward, with its gate if it has one.
+pub(crate) fn bend(
+    activation: Activation,
+    up: Tensor<3>,
+    gate: Option<Tensor<3>>,
+) -> Option<Tensor<3>> {
+    let shape = up.dims();
+    let up = Operand::new(up)?;
+    let mut out = vec![0.0; up.values().len()];
+    if let Some(gate) = gate {
+        let gate = Operand::new(gate)?;
+        Gate.forward(gate.values(), up.values(), &mut out).ok()?;
+        let gradient = |[gate, up]: &[&[f32]; 2], _: &[f32], d: &[f32]| {
+            let (mut d_gate, mut d_up) = (vec![0.0; d.len()], vec![0.0; d.len()]);
+            Gate.backward(gate, up, d, &mut d_gate, &mut d_up).expect(CHECKED);
+            [d_gate, d_up]
+        };
+        return Some(operation([gate, up], shape, out, Vec::new(), Arc::new(gradient)));
+    }
+    let bend = match activation {
+        Activation::Relu => Bend::Relu,
+        Activation::GeluTanh => Bend::GeluTanh,
+        Activation::Gelu | Activation::Swiglu => Bend::Gelu,
+    };
+    bend.forward(up.values(), &mut out).ok()?;
+    let gradient = move |[x]: &[&[f32]; 1], _: &[f32], d: &[f32]| {
+        let mut d_x = vec![0.0; d.len()];
+        bend.backward(x, d, &mut d_x).expect(CHECKED);
+        [d_x]
+    };
+    Some(operation([up], shape, out, Vec::new(), Arc::new(gradient)))
+}
+
+/// `x + drop(y)`.
+pub(crate) fn add_dropped(x: Tensor<3>, y: Tensor<3>, dropped: Dropped) -> Option<Tensor<3>> {
+    let shape = x.dims();
+    let (x, y) = (Operand::new(x)?, Operand::new(y)?);
+    let mut out = x.values().to_vec();
+    dropped.add(&mut out, y.values());
+    let gradient = move |_: &[&[f32]; 2], _: &[f32], d: &[f32]| {
+        let mut d_y = d.to_vec();
+        dropped.apply(&mut d_y);
+        [d.to_vec(), d_y]
+    };
+    Some(operation([x, y], shape, out, Vec::new(), Arc::new(gradient)))
+}
+
+/// What a row of hidden states should predict.
+#[derive(Clone, Copy, Debug)]
+pub struct Targets<'a> {
+    /// One for each row.
+    pub tokens: &'a [u32],
+    /// Factor on each row's loss; 1 if absent.
+    pub weights: Option<&'a [f32]>,
+    /// Probability spread evenly over all tokens.
+    pub smoothing: f32,
+}
+
+/// The loss of `[rows, width]` hidden states under a projection, `[vocabulary, width]` if it is an embedding or
+/// `[width, vocabulary]`, as a tensor of one value, and the figures behind it. Nothing on another backend.
+pub fn cross_entropy(
+    hidden: Tensor<2>,
+    projection: Tensor<2>,
+    is_embedding: bool,
+    targets: Targets,
+) -> Option<(Tensor<1>, Surprise)> {
+    let ([_, width], sizes) = (hidden.dims(), projection.dims());
+    let vocabulary = if is_embedding { sizes[0] } else { sizes[1] };
+    let learns = hidden.is_autodiff();
+    let (hidden, projection) = (Operand::new(hidden)?, Operand::new(projection)?);
+    let Targets { tokens, weights, smoothing } = targets;
+    let call = CrossEntropy { width, vocabulary, is_embedding, targets: tokens, weights, smoothing };
+    let (h, p) = (hidden.values(), projection.values());
+    let at = h.len();
+    let mut kept = vec![0.0; if learns { at + p.len() } else { 0 }];
+    let surprise = if learns {
+        let (d_hidden, d_projection) = kept.split_at_mut(at);
+        call.forward_backward(h, p, d_hidden, d_projection).ok()?
+    } else {
+        call.forward(h, p).ok()?
+    };
+    let gradient = move |_: &[&[f32]; 2], kept: &[f32], d: &[f32]| {
+        let scaled = |values: &[f32]| values.iter().map(|value| value * d[0]).collect();
+        [scaled(&kept[..at]), scaled(&kept[at..])]
+    };
+    let out = vec![surprise.loss as f32];
+    Some((operation([hidden, projection], [1], out, kept, Arc::new(gradient)), surprise))
+}
