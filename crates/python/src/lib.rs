@@ -9,11 +9,16 @@ mod arrays;
 mod call;
 mod linear;
 mod mask;
+#[cfg(feature = "models")]
+mod models;
 mod pattern;
 mod settings;
 mod terms;
 
 // Shared with the layers for burn, so that words, formulas and refusals are the same; the crate itself would bring burn.
+#[allow(dead_code, unreachable_pub, reason = "public in the crate it is from")]
+#[path = "../../attention/src/about.rs"]
+mod about;
 #[path = "../../attention/src/error.rs"]
 mod error;
 #[allow(dead_code, unreachable_pub, reason = "public in the crate it is from")]
@@ -43,6 +48,9 @@ mod _native {
 
     #[pymodule_export]
     use super::call::Call;
+    #[cfg(feature = "models")]
+    #[pymodule_export]
+    use super::models::Model;
 
     /// The names of all choices.
     #[pyfunction]
