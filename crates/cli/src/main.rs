@@ -51,7 +51,7 @@ enum Verb {
     Generate(generate::Generate),
     /// Translate standard input to standard output, line by line.
     Translate(translate::Translate),
-    /// Fill [MASK] in a text, with probabilities.
+    /// Fill `[MASK]` in a text, with probabilities.
     Fill(fill::Fill),
     /// Measure a trained run: loss, perplexity, accuracy, BLEU.
     Evaluate(evaluate::Evaluate),

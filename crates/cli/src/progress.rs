@@ -1,6 +1,9 @@
 //! A line at the bottom of the terminal while a run trains.
 
-use std::{io::{self, IsTerminal}, time::Duration};
+use std::{
+    io::{self, IsTerminal},
+    time::Duration,
+};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use whatwhere_training::{Evaluation, Record, Watcher};

@@ -20,12 +20,12 @@ pub enum Error {
     #[error("{0}")]
     Settings(String),
     /// A file that could not be read or written.
-    #[error("{path}: {source}")]
+    #[error("{path} could not be read or written: {found}")]
     File {
         /// The file.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        found: io::Error,
     },
     /// A file whose content is not what it should be.
     #[error("{name}: {reason}")]
@@ -76,7 +76,7 @@ impl Error {
     /// For `map_err`: names the file in front of what the system said.
     pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
-        move |source| Self::File { path, source }
+        move |found| Self::File { path, found }
     }
 }
 

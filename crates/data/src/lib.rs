@@ -7,7 +7,7 @@
 //! use whatwhere_data::{BatchSettings, BatchSize, Batches, Corpus, DataSettings, Split};
 //!
 //! let corpus = Corpus::from_texts(vec!["to be or not to be ".repeat(100)], &DataSettings::default())?;
-//! let settings = BatchSettings { batch: BatchSize::Rows(4), length: 16, seed: 1 };
+//! let settings = BatchSettings { batch: BatchSize::Rows(4), length: 16, ..Default::default() };
 //! let batch = Batches::new(&corpus, Split::Train, &settings)?.get(0)?;
 //! assert_eq!(batch.tokens[1..16], batch.targets[..15]);
 //! # Ok::<(), whatwhere_data::Error>(())

@@ -86,7 +86,7 @@ fn all_corpora(folder: &std::path::Path) -> Vec<Corpus> {
 }
 
 fn settings(seed: u64) -> BatchSettings {
-    BatchSettings { batch: BatchSize::Rows(8), length: 96, seed }
+    BatchSettings { batch: BatchSize::Rows(8), length: 96, seed, ..Default::default() }
 }
 
 #[test]
@@ -347,4 +347,36 @@ fn characters_are_in_the_order_of_unicode_without_special_tokens() {
     let corpus = Corpus::from_texts(vec!["cab ".repeat(50)], &settings).unwrap();
     assert_eq!(corpus.vocabulary(), 4);
     assert_eq!(corpus.tokenizer().encode(" abc").unwrap(), [0, 1, 2, 3]);
+}
+
+#[test]
+fn continuous_rows_go_on_where_they_ended() {
+    let text: String = (0..900u32).map(|i| char::from(b'a' + (i * i % 26) as u8)).collect();
+    let settings = DataSettings { valid_share: 0.3, ..DataSettings::default() };
+    let corpus = Corpus::from_texts(vec![text], &settings).unwrap();
+    let cut = BatchSettings {
+        batch: BatchSize::Rows(3),
+        length: 10,
+        is_continuous: true,
+        ..BatchSettings::default()
+    };
+    let batches = Batches::new(&corpus, Split::Train, &cut).unwrap();
+    assert!(batches.begins_anew(0) && !batches.begins_anew(1));
+    for step in 0..19 {
+        let (now, then) = (batches.get(step).unwrap(), batches.get(step + 1).unwrap());
+        for row in 0..3 {
+            // The last target of a segment is the first token of the next.
+            assert_eq!(now.targets[row * 10 + 9], then.tokens[row * 10], "step {step} row {row}");
+        }
+    }
+    // Every place of the evaluation is read once, rows in their own order.
+    let valid = Batches::new(&corpus, Split::Valid, &cut).unwrap();
+    let batches: Vec<_> = valid.evaluation(None).map(Result::unwrap).collect();
+    let counted: f32 = batches.iter().flat_map(|batch| &batch.weights).sum();
+    assert_eq!(counted as usize, corpus.tokens(Split::Valid).unwrap().len() - 1);
+    for (now, then) in batches.iter().zip(&batches[1..]).filter(|(a, b)| a.rows == b.rows) {
+        for row in 0..now.rows {
+            assert_eq!(now.targets[row * now.length + 9], then.tokens[row * then.length]);
+        }
+    }
 }

@@ -177,7 +177,7 @@ fn settings_are_refused_with_what_was_found() {
 fn batches_that_do_not_fit_are_refused() {
     let corpus = Corpus::from_texts(vec!["a short text".into()], &DataSettings::default()).unwrap();
     let refusal = |split, batch, length| {
-        let settings = BatchSettings { batch, length, seed: 0 };
+        let settings = BatchSettings { batch, length, ..Default::default() };
         Batches::new(&corpus, split, &settings).unwrap_err().to_string()
     };
     let rows = BatchSize::Rows(2);

@@ -53,7 +53,7 @@ fn chorales_have_the_measured_tokens() {
     assert_eq!(counts(Split::Train), (229, 220_912));
     assert_eq!(counts(Split::Valid), (76, 73_632));
     assert_eq!(counts(Split::Test), (77, 75_600));
-    let settings = BatchSettings { batch: BatchSize::Rows(4), length: 2048, seed: 0 };
+    let settings = BatchSettings { batch: BatchSize::Rows(4), length: 2048, ..Default::default() };
     let batches = Batches::new(&corpus, Split::Train, &settings).unwrap();
     assert_eq!(batches.batches_per_epoch(), 58);
     assert!(batches.get(10).unwrap().length <= 2048);
@@ -80,8 +80,11 @@ fn multi30k_has_its_lines_and_comes_back_from_its_tokens() {
     for pair in corpus.pairs(Split::Test).unwrap() {
         assert_eq!(corpus.tokenizer().decode(&pair.target), pair.target_text);
     }
-    let settings =
-        BatchSettings { batch: BatchSize::Tokens { tokens: 4096 }, length: 128, seed: 0 };
+    let settings = BatchSettings {
+        batch: BatchSize::Tokens { tokens: 4096 },
+        length: 128,
+        ..Default::default()
+    };
     let batches = Batches::new(&corpus, Split::Train, &settings).unwrap();
     assert_eq!(batches.left_out(), 0);
     let rows: usize =
@@ -145,7 +148,7 @@ fn genomes_are_five_letters() {
 fn listops_files_become_examples() {
     let Some(path) = shared("listops/test_d5c.tsv.zst") else { return };
     let corpus = load(DataSettings::of(ListOps { path: Some(path), ..ListOps::default() }));
-    let settings = BatchSettings { batch: BatchSize::Rows(16), length: 128, seed: 0 };
+    let settings = BatchSettings { batch: BatchSize::Rows(16), length: 128, ..Default::default() };
     let batches = Batches::new(&corpus, Split::Valid, &settings).unwrap();
     let rows: usize = batches.evaluation(None).map(|batch| batch.unwrap().rows).sum();
     assert_eq!(rows as u64, corpus.describe().splits[&Split::Valid].documents);

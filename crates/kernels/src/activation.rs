@@ -43,15 +43,16 @@ impl Bend {
     pub fn backward(self, x: &[f32], d_out: &[f32], d_x: &mut [f32]) -> Result<(), Error> {
         same(x.len(), &[("d_out", d_out.len()), ("d_x", d_x.len())])?;
         let simd = Simd::detect();
-        let chunks = d_x.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK).zip(d_out.par_chunks(CHUNK)));
+        let chunks =
+            d_x.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK).zip(d_out.par_chunks(CHUNK)));
         chunks.for_each(|(d_x, (x, d_out))| {
             simd.run(
                 #[inline(always)]
                 || match self {
                     Self::Relu => map2(x, d_out, d_x, |x, d| if x > 0.0 { d } else { 0.0 }),
-                    Self::Gelu => map2(x, d_out, d_x, |x, d| {
-                        d * (distribution(x) + x * density(x))
-                    }),
+                    Self::Gelu => {
+                        map2(x, d_out, d_x, |x, d| d * (distribution(x) + x * density(x)))
+                    }
                     Self::GeluTanh => map2(x, d_out, d_x, |x, d| {
                         let (inside, slope) = inner(x);
                         let half = sigmoid(2.0 * inside);
@@ -73,7 +74,8 @@ impl Gate {
     pub fn forward(self, gate: &[f32], up: &[f32], out: &mut [f32]) -> Result<(), Error> {
         same(gate.len(), &[("up", up.len()), ("out", out.len())])?;
         let simd = Simd::detect();
-        let chunks = out.par_chunks_mut(CHUNK).zip(gate.par_chunks(CHUNK).zip(up.par_chunks(CHUNK)));
+        let chunks =
+            out.par_chunks_mut(CHUNK).zip(gate.par_chunks(CHUNK).zip(up.par_chunks(CHUNK)));
         chunks.for_each(|(out, (gate, up))| {
             simd.run(
                 #[inline(always)]
@@ -92,8 +94,12 @@ impl Gate {
         d_gate: &mut [f32],
         d_up: &mut [f32],
     ) -> Result<(), Error> {
-        let lengths =
-            [("up", up.len()), ("d_out", d_out.len()), ("d_gate", d_gate.len()), ("d_up", d_up.len())];
+        let lengths = [
+            ("up", up.len()),
+            ("d_out", d_out.len()),
+            ("d_gate", d_gate.len()),
+            ("d_up", d_up.len()),
+        ];
         same(gate.len(), &lengths)?;
         let simd = Simd::detect();
         let made = d_gate.par_chunks_mut(CHUNK).zip(d_up.par_chunks_mut(CHUNK));

@@ -119,10 +119,8 @@ impl CrossEntropy<'_> {
     ) -> Result<(), Error> {
         let Self { width, vocabulary, targets, .. } = *self;
         let (states, weights) = (targets.len() * width, vocabulary * width);
-        let mut lengths = vec![
-            ("hidden", hidden.len(), states),
-            ("projection", projection.len(), weights),
-        ];
+        let mut lengths =
+            vec![("hidden", hidden.len(), states), ("projection", projection.len(), weights)];
         lengths.extend(self.weights.map(|weights| ("weights", weights.len(), targets.len())));
         if let Some((d_hidden, d_projection)) = gradients {
             lengths.push(("d_hidden", d_hidden, states));
@@ -133,7 +131,8 @@ impl CrossEntropy<'_> {
                 return Err(Error::Length { what, expected, found });
             }
         }
-        for (what, size) in [("rows", targets.len()), ("width", width), ("vocabulary", vocabulary)] {
+        for (what, size) in [("rows", targets.len()), ("width", width), ("vocabulary", vocabulary)]
+        {
             if size == 0 {
                 return Err(Error::Zero { what });
             }
@@ -233,7 +232,11 @@ mod tests {
                 loss(call, &h, &p)
             };
             let slope = (moved(step) - moved(-step)) / (2.0 * step);
-            assert!((slope - f64::from(d_projection[at])).abs() < 5e-4, "{slope} {}", d_projection[at]);
+            assert!(
+                (slope - f64::from(d_projection[at])).abs() < 5e-4,
+                "{slope} {}",
+                d_projection[at]
+            );
         }
     }
 

@@ -118,8 +118,7 @@ impl Norm<'_> {
     ) {
         let (mean, scale) = (kept[0], kept[1]);
         let share = 1.0 / x.len() as f32;
-        let along = share
-            * sum(x.len(), |i| d_out[i] * self.gain[i] * (x[i] - mean) * scale);
+        let along = share * sum(x.len(), |i| d_out[i] * self.gain[i] * (x[i] - mean) * scale);
         let level = match self.is_centred {
             true => share * sum(x.len(), |i| d_out[i] * self.gain[i]),
             false => 0.0,
@@ -246,7 +245,10 @@ mod tests {
                 };
                 let slope = (moved(1e-5) - moved(-1e-5)) / 2e-5;
                 // Sums over up to 130 rows in f32.
-                assert!((slope - f64::from(*found)).abs() < 2e-3 + 1e-4 * slope.abs(), "{slot} {at}: {slope} {found}");
+                assert!(
+                    (slope - f64::from(*found)).abs() < 2e-3 + 1e-4 * slope.abs(),
+                    "{slot} {at}: {slope} {found}"
+                );
             }
         }
     }

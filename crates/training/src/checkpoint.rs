@@ -3,18 +3,26 @@
 //! A file of its own for weights (`model.safetensors`) is what other tools read; the file to go on from
 //! (`last.safetensors`) also holds what the optimiser remembers, so that both always belong to the same step.
 
-use std::{collections::HashMap, fs, io::Write, path::Path};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs,
+    io::Write,
+    path::Path,
+};
 
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use whatwhere_transformer::Parameter;
 
 use crate::{Error, files};
 
+/// The entry of the file's own metadata that holds the words, as JSON.
+const KEY: &str = "whatwhere";
+
 /// The content of a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Checkpoint {
     pub(crate) arrays: Vec<Parameter>,
-    pub(crate) words: HashMap<String, String>,
+    pub(crate) words: BTreeMap<String, String>,
 }
 
 impl Checkpoint {
@@ -30,7 +38,9 @@ impl Checkpoint {
                 .expect("as many values as the shape says");
             (array.name.as_str(), view)
         });
-        let file = safetensors::serialize(views, Some(self.words.clone()))
+        // One entry: several would be written in any order, and equal runs should have equal files.
+        let words = serde_json::to_string(&self.words).expect("words can be written");
+        let file = safetensors::serialize(views, Some(HashMap::from([(KEY.into(), words)])))
             .expect("names and shapes that can be written");
         files::replace(path, |writer| writer.write_all(&file))
     }
@@ -41,7 +51,11 @@ impl Checkpoint {
         let broken = |found: String| Error::Checkpoint { path: path.into(), found };
         let (_, metadata) =
             SafeTensors::read_metadata(&file).map_err(|e| broken(explain(&e, file.len())))?;
-        let words = metadata.metadata().clone().unwrap_or_default();
+        let words = metadata.metadata().as_ref().and_then(|words| words.get(KEY));
+        let words = match words.map(|words| serde_json::from_str(words)) {
+            None => BTreeMap::new(),
+            Some(words) => words.map_err(|e| broken(format!("words that are no JSON ({e})")))?,
+        };
         let tensors =
             SafeTensors::deserialize(&file).map_err(|e| broken(explain(&e, file.len())))?;
         let mut arrays = Vec::with_capacity(tensors.len());
@@ -101,7 +115,7 @@ mod tests {
             shape: shape.to_vec(),
             values: (0..shape.iter().product()).map(|i| i as f32 * 0.1).collect(),
         };
-        let words = HashMap::from([("step".into(), "12".into())]);
+        let words = BTreeMap::from([("step".into(), "12".into()), ("a".into(), "b".into())]);
         Checkpoint { arrays: vec![array("a.x", &[2, 3]), array("b", &[]), array("c", &[4])], words }
     }
 
@@ -125,7 +139,10 @@ mod tests {
         for length in 0..whole.len() {
             fs::write(&path, &whole[..length]).unwrap();
             let message = Checkpoint::load(&path).unwrap_err().to_string();
-            assert!(message.contains("x.safetensors") && message.contains("cut short"), "{message}");
+            assert!(
+                message.contains("x.safetensors") && message.contains("cut short"),
+                "{message}"
+            );
         }
     }
 }

@@ -54,8 +54,7 @@ pub fn evaluate(
     Ok(Evaluation {
         loss,
         perplexity: statistics::perplexity(nats, weight as u64),
-        bits_per_byte: bytes_per_token
-            .map(|bytes| statistics::bits_per_byte(loss, 1) / bytes),
+        bits_per_byte: bytes_per_token.map(|bytes| statistics::bits_per_byte(loss, 1) / bytes),
         accuracy: right as f64 / places as f64,
         tokens: places,
     })

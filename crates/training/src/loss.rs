@@ -134,3 +134,85 @@ impl Loaded {
         self.targets.len() as u64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use whatwhere_attention::Position;
+    use whatwhere_data::{Batches, Corpus, Split};
+
+    use super::*;
+    use crate::{
+        RunSettings,
+        optimiser::{Collected, Optimiser, Working},
+        trainer,
+    };
+
+    fn loaded(family: &str, position: &str) -> (Model, Loaded, Device) {
+        let source = match family {
+            "encoder_decoder" => "source = 'reverse'\nobjective = 'translate'",
+            "encoder" => "objective = { kind = 'masked', share = 0.3 }\ntokenizer = 'characters'",
+            _ => "tokenizer = 'characters'",
+        };
+        let text = format!(
+            "[data]\n{source}\n[model]\nfamily = '{family}'\nwidth = 32\nlayers = 2\n\
+             [model.attention]\nheads = 2\nposition = '{position}'\n[training]\nbatch = 4\nlength = 16"
+        );
+        let mut settings = RunSettings::read(&text, &[]).unwrap();
+        let corpus = match family {
+            "encoder_decoder" => Corpus::load(&settings.data).unwrap(),
+            _ => Corpus::from_texts(vec![include_str!("loss.rs").into()], &settings.data).unwrap(),
+        };
+        settings.resolve(corpus.vocabulary()).unwrap();
+        let device = Device::flex().autodiff();
+        let model = settings.model.build(1, &device).unwrap();
+        let batches: Batches = trainer::batches(&settings, &corpus, Split::Train).unwrap();
+        let loaded = Loaded::new(&batches.get(0).unwrap(), &model, &device).unwrap();
+        (model, loaded, device)
+    }
+
+    #[test]
+    fn one_batch_can_be_overfitted_by_every_family_with_every_encoding() {
+        for family in ["decoder", "encoder", "encoder_decoder"] {
+            for position in Position::NAMES {
+                let (mut model, loaded, _) = loaded(family, position);
+                let mut working = Working::new(Optimiser::default());
+                let mut loss = f64::INFINITY;
+                for step in 1..=400 {
+                    let surprise = loaded.surprise(&model, None, Mode::default(), 0.0).unwrap();
+                    loss = surprise.nats / loaded.weight;
+                    if loss < 0.05 {
+                        break;
+                    }
+                    let mut collected = Collected::default();
+                    collected.add(&model, surprise.loss.backward());
+                    collected.scale((1.0 / loaded.weight) as f32);
+                    model = working.update(model, &collected, 5e-3, step);
+                }
+                // An encoder that cannot tell order cannot know which blank is which.
+                let blind = family == "encoder" && *position == "none";
+                assert_eq!(loss < 0.05, !blind, "{family} {position}: {loss}");
+            }
+        }
+    }
+
+    #[test]
+    fn fused_and_composed_losses_agree() {
+        for family in ["decoder", "encoder", "encoder_decoder"] {
+            let (model, loaded, _) = loaded(family, "rotary");
+            for smoothing in [0.0, 0.1] {
+                let [fused, composed] = [Path::Fused, Path::Composed].map(|path| {
+                    let mode = Mode { path, seed: None };
+                    let surprise = loaded.surprise(&model, None, mode, smoothing).unwrap();
+                    let gradients = surprise.loss.backward();
+                    let d = model.embedding.weight.val().grad(&gradients).unwrap();
+                    (surprise.nats, surprise.right, d.into_data().try_to_vec::<f32>().unwrap())
+                });
+                assert!((fused.0 - composed.0).abs() < 1e-3, "{} {}", fused.0, composed.0);
+                assert_eq!(fused.1, composed.1);
+                for (a, b) in fused.2.iter().zip(&composed.2) {
+                    assert!((a - b).abs() < 1e-3, "{family}: {a} {b}");
+                }
+            }
+        }
+    }
+}

@@ -100,12 +100,19 @@ impl Run {
         }
         let mut stream = self.tokenizer.stream();
         let mut text = Held::new(&generation.stop);
-        generate::write(&self.model, None, &prompt, generation.limit, &generation.sampling, |token| {
-            if Some(token) == self.tokenizer.end() {
-                return ControlFlow::Break(());
-            }
-            text.push(&stream.push(token), &mut each)
-        })?;
+        generate::write(
+            &self.model,
+            None,
+            &prompt,
+            generation.limit,
+            &generation.sampling,
+            |token| {
+                if Some(token) == self.tokenizer.end() {
+                    return ControlFlow::Break(());
+                }
+                text.push(&stream.push(token), &mut each)
+            },
+        )?;
         let rest = stream.finish();
         let _ = text.push(&rest, &mut each);
         text.release(&mut each);
@@ -178,7 +185,9 @@ impl Run {
             tokens.extend(self.tokenizer.encode(words)?);
         }
         if blanks.is_empty() {
-            return Err(Error::Settings(format!("found no {BLANK} in the text, expected at least one")));
+            return Err(Error::Settings(format!(
+                "found no {BLANK} in the text, expected at least one"
+            )));
         }
         let sequences = Sequences::from_rows(&[tokens], &Device::flex());
         let logits = self.model.forward(None, &sequences, Mode::default())?;
@@ -208,7 +217,7 @@ impl Run {
             let found = tokens.len();
             return Err(Error::Settings(format!("found {found} tokens, expected at least 2")));
         }
-        let sequences = Sequences::from_rows(&[tokens.clone()], &Device::flex());
+        let sequences = Sequences::from_rows(std::slice::from_ref(&tokens), &Device::flex());
         let logits = self.model.forward(None, &sequences, Mode::default())?;
         let vocabulary = logits.dims()[2];
         let log: Vec<f32> =
@@ -255,7 +264,11 @@ impl Run {
             Family::Encoder => "an encoder",
             Family::EncoderDecoder => "an encoder-decoder",
         };
-        Err(Error::Settings(format!("{verb} needs {}, this run trained {}", name(family), name(found))))
+        Err(Error::Settings(format!(
+            "{verb} needs {}, this run trained {}",
+            name(family),
+            name(found)
+        )))
     }
 }
 

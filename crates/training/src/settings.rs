@@ -6,7 +6,11 @@ use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use whatwhere_data::{BatchSize, DataSettings, Source};
 use whatwhere_transformer::ModelSettings;
 
-use crate::{Error, optimiser::Optimiser, schedule::{Cosine, Schedule}};
+use crate::{
+    Error,
+    optimiser::Optimiser,
+    schedule::{Cosine, Schedule},
+};
 
 /// Everything that makes a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -120,7 +124,11 @@ impl RunSettings {
         }
         if !(0.0..1.0).contains(&training.label_smoothing) {
             let reason = "expected at least 0 and below 1";
-            return Err(Error::setting("training.label_smoothing", training.label_smoothing, reason));
+            return Err(Error::setting(
+                "training.label_smoothing",
+                training.label_smoothing,
+                reason,
+            ));
         }
         training.schedule.check()?;
         training.optimiser.check()?;
@@ -256,7 +264,8 @@ mod tests {
             ("", "model.attention.position=rotry", "unknown variant `rotry`"),
         ];
         for (text, change, expected) in cases {
-            let text = if change == "training.steps.more=1" { "[training]\nsteps = 5" } else { text };
+            let text =
+                if change == "training.steps.more=1" { "[training]\nsteps = 5" } else { text };
             let changes: Vec<String> =
                 Some(change).filter(|c| !c.is_empty()).map(Into::into).into_iter().collect();
             let message = RunSettings::read(text, &changes).unwrap_err().to_string();

@@ -3,7 +3,7 @@
 //! A batch is a function of seed and step, dropout too, and the file to go on from holds everything else; so a run that
 //! was killed and resumed has the same bits as one that never stopped.
 
-use std::{collections::HashMap, time::Instant};
+use std::{collections::BTreeMap, time::Instant};
 
 use burn::{module::Module, tensor::Device};
 use serde::Serialize;
@@ -94,11 +94,7 @@ struct Progress {
 
 impl Trainer {
     /// Begins a run in a folder that has none.
-    pub fn start(
-        mut settings: RunSettings,
-        corpus: Corpus,
-        folder: Folder,
-    ) -> Result<Self, Error> {
+    pub fn start(mut settings: RunSettings, corpus: Corpus, folder: Folder) -> Result<Self, Error> {
         settings.resolve(corpus.vocabulary())?;
         if folder.has_run() {
             return Err(Error::RunExists { folder: folder.path().into() });
@@ -222,17 +218,19 @@ impl Trainer {
             let step = self.progress.step;
             record.tokens_per_second = speed.after(record.tokens);
             watcher.updated(&record, step);
-            if step % training.log_every == 0 || step == training.steps {
+            if step.is_multiple_of(training.log_every) || step == training.steps {
                 self.log(&record, step)?;
             }
-            if step % training.evaluate_every == 0 || step == training.steps {
+            if step.is_multiple_of(training.evaluate_every) || step == training.steps {
                 self.evaluate(watcher)?;
                 self.save()?;
                 if training.patience > 0 && self.progress.stale >= training.patience {
                     return Ok(Ending::Stale);
                 }
                 speed.pause(record.tokens);
-            } else if training.checkpoint_every > 0 && step % training.checkpoint_every == 0 {
+            } else if training.checkpoint_every > 0
+                && step.is_multiple_of(training.checkpoint_every)
+            {
                 self.save()?;
             }
         }
@@ -248,7 +246,11 @@ impl Trainer {
         for part in 0..training.accumulate {
             let at = (step - 1) * training.accumulate + part;
             let loaded = Loaded::new(&self.batches.get(at)?, &self.model, &self.device)?;
-            let seed = (self.settings.seed ^ 0xD5).wrapping_add(at.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+            if self.segments.is_some() && self.batches.begins_anew(at) {
+                self.segments = Some(Segments::default());
+            }
+            let seed =
+                (self.settings.seed ^ 0xD5).wrapping_add(at.wrapping_mul(0x9E37_79B9_7F4A_7C15));
             let mode = Mode { seed: Some(seed), ..Mode::default() };
             let smoothing = training.label_smoothing;
             let segments = self.segments.as_mut();
@@ -263,7 +265,12 @@ impl Trainer {
         let gradient = collected.norm();
         let first = *self.progress.first_loss.get_or_insert(loss);
         if !loss.is_finite() || !gradient.is_finite() || loss > EXPLODED * first.max(1.0) {
-            return Err(Error::Diverged { step, loss, gradient, folder: self.folder.path().into() });
+            return Err(Error::Diverged {
+                step,
+                loss,
+                gradient,
+                folder: self.folder.path().into(),
+            });
         }
         if training.clip > 0.0 && gradient > training.clip {
             collected.scale((training.clip / gradient) as f32);
@@ -318,10 +325,7 @@ impl Trainer {
 
     /// Writes `model.safetensors`.
     fn keep(&self, model: &Model) -> Result<(), Error> {
-        let words = HashMap::from([
-            ("format".into(), "whatwhere".into()),
-            ("step".into(), self.progress.step.to_string()),
-        ]);
+        let words = BTreeMap::from([("step".into(), self.progress.step.to_string())]);
         Checkpoint { arrays: model.parameters(), words }.save(&self.folder.model())
     }
 
@@ -345,7 +349,7 @@ impl Trainer {
         }));
         arrays.extend(self.remembered());
         let Progress { step, tokens, first_loss, best, stale } = self.progress;
-        let mut words = HashMap::from([
+        let mut words = BTreeMap::from([
             ("step".into(), step.to_string()),
             ("tokens".into(), tokens.to_string()),
             ("stale".into(), stale.to_string()),
@@ -378,7 +382,9 @@ impl Trainer {
         segments.layers = vec![None; self.settings.model.layers];
         for array in arrays {
             let data = burn::tensor::TensorData::new(array.values, array.shape);
-            if let Some(layer) = array.name.parse().ok().and_then(|i: usize| segments.layers.get_mut(i)) {
+            if let Some(layer) =
+                array.name.parse().ok().and_then(|i: usize| segments.layers.get_mut(i))
+            {
                 *layer = Some(burn::tensor::Tensor::from_data(data, &self.device));
             }
         }
@@ -396,6 +402,7 @@ pub fn batches(settings: &RunSettings, corpus: &Corpus, split: Split) -> Result<
         batch: settings.training.batch,
         length: settings.training.length,
         seed: settings.seed,
+        is_continuous: settings.model.memory > 0,
     };
     Ok(Batches::new(corpus, split, &settings)?)
 }

@@ -1,6 +1,9 @@
 //! A block: attention to the own sequence, perhaps to the encoder's, and the feed-forward, each around the stream.
 
-use burn::{module::Module, tensor::{Device, Tensor}};
+use burn::{
+    module::Module,
+    tensor::{Device, Tensor},
+};
 use whatwhere_attention::{Attention, AttentionSettings, Cache, Input, Path};
 
 use crate::{

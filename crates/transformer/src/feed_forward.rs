@@ -26,8 +26,7 @@ impl FeedForward {
     /// Fresh weights.
     pub fn new(settings: &ModelSettings, device: &Device) -> Self {
         let (width, inner) = (settings.width, settings.feed_forward_width());
-        let linear =
-            |from, to| LinearConfig::new(from, to).with_bias(settings.bias).init(device);
+        let linear = |from, to| LinearConfig::new(from, to).with_bias(settings.bias).init(device);
         let gated = settings.activation == Activation::Swiglu;
         Self {
             up: linear(width, inner),

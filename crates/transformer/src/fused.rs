@@ -38,16 +38,26 @@ pub(crate) fn norm(
         (d_x, d_gain, d_bias)
     };
     Some(match bias {
-        None => operation([x, gain], shape, out, kept, Arc::new(move |[x, gain], kept, d| {
-            let (d_x, d_gain, _) = backward(x, gain, None, kept, d);
-            [d_x, d_gain]
-        })),
-        Some(bias) => {
-            operation([x, gain, bias], shape, out, kept, Arc::new(move |[x, gain, bias], kept, d| {
+        None => operation(
+            [x, gain],
+            shape,
+            out,
+            kept,
+            Arc::new(move |[x, gain], kept, d| {
+                let (d_x, d_gain, _) = backward(x, gain, None, kept, d);
+                [d_x, d_gain]
+            }),
+        ),
+        Some(bias) => operation(
+            [x, gain, bias],
+            shape,
+            out,
+            kept,
+            Arc::new(move |[x, gain, bias], kept, d| {
                 let (d_x, d_gain, d_bias) = backward(x, gain, Some(bias), kept, d);
                 [d_x, d_gain, d_bias]
-            }))
-        }
+            }),
+        ),
     })
 }
 
@@ -122,7 +132,8 @@ pub fn cross_entropy(
     let learns = hidden.is_autodiff();
     let (hidden, projection) = (Operand::new(hidden)?, Operand::new(projection)?);
     let Targets { tokens, weights, smoothing } = targets;
-    let call = CrossEntropy { width, vocabulary, is_embedding, targets: tokens, weights, smoothing };
+    let call =
+        CrossEntropy { width, vocabulary, is_embedding, targets: tokens, weights, smoothing };
     let (h, p) = (hidden.values(), projection.values());
     let at = h.len();
     let mut kept = vec![0.0; if learns { at + p.len() } else { 0 }];

@@ -205,8 +205,7 @@ impl Model {
         let tokens = Sequences::new(ids);
         let recalls = Recalls::Caches(caches);
         let seeds = Seeds::new(None);
-        let hidden =
-            self.decode(&tokens, memory.as_ref(), first, seeds, Path::Auto, recalls)?;
+        let hidden = self.decode(&tokens, memory.as_ref(), first, seeds, Path::Auto, recalls)?;
         writing.length += length;
         Ok(self.logits(hidden))
     }

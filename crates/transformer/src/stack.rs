@@ -1,6 +1,9 @@
 //! A stack: places added to embeddings, blocks, and a last norm.
 
-use burn::{module::Module, tensor::{Device, Tensor}};
+use burn::{
+    module::Module,
+    tensor::{Device, Tensor},
+};
 use whatwhere_attention::position::{Encode, PositionLayer};
 
 use crate::{

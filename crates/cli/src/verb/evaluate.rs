@@ -1,11 +1,16 @@
 //! `whatwhere evaluate`: figures of a trained run on a split of its data, or on other data.
 
-use std::{io::{self, Write}, path::PathBuf};
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use whatwhere_data::{Source, Split};
-use whatwhere_training::{Evaluation, Folder, Run, RunSettings, Translation, bleu, chrf, evaluate, trainer};
+use whatwhere_training::{
+    Evaluation, Folder, Run, RunSettings, Translation, bleu, chrf, evaluate, trainer,
+};
 
 use crate::verb::train;
 

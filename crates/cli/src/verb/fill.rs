@@ -1,6 +1,9 @@
 //! `whatwhere fill`: words for blanks, with their probabilities.
 
-use std::{io::{self, Write}, path::PathBuf};
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+};
 
 use clap::Args;
 use whatwhere_training::Run;
@@ -10,7 +13,7 @@ use whatwhere_training::Run;
 pub(crate) struct Fill {
     /// The run folder of an encoder.
     run: PathBuf,
-    /// A text with one or more [MASK].
+    /// A text with one or more `[MASK]`.
     text: String,
     /// Answers for each blank.
     #[arg(long, default_value_t = 5)]

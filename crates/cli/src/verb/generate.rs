@@ -1,6 +1,9 @@
 //! `whatwhere generate`.
 
-use std::{io::{self, Read, Write}, path::PathBuf};
+use std::{
+    io::{self, Read, Write},
+    path::PathBuf,
+};
 
 use clap::Args;
 use serde_json::json;

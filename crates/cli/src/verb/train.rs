@@ -1,6 +1,9 @@
 //! `whatwhere train`.
 
-use std::{io::{self, IsTerminal, Write}, path::PathBuf};
+use std::{
+    io::{self, IsTerminal, Write},
+    path::PathBuf,
+};
 
 use anyhow::Context;
 use clap::Args;
@@ -89,12 +92,7 @@ pub(crate) fn load(settings: &RunSettings) -> anyhow::Result<Corpus> {
     })
 }
 
-fn report(
-    args: &Train,
-    trainer: &Trainer,
-    folder: &Folder,
-    ending: Ending,
-) -> anyhow::Result<()> {
+fn report(args: &Train, trainer: &Trainer, folder: &Folder, ending: Ending) -> anyhow::Result<()> {
     let (path, step) = (folder.path().display(), trainer.step());
     let ended = match ending {
         Ending::Done => "done",
@@ -109,7 +107,8 @@ fn report(
         });
         writeln!(out, "{object}").context("the outcome could not be printed")?;
     } else {
-        let best = trainer.best().map_or(String::new(), |loss| format!(", best valid loss {loss:.4}"));
+        let best =
+            trainer.best().map_or(String::new(), |loss| format!(", best valid loss {loss:.4}"));
         writeln!(out, "{path}: {ended} after {step} updates{best}")
             .context("the outcome could not be printed")?;
     }

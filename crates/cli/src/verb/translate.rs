@@ -1,6 +1,9 @@
 //! `whatwhere translate`: standard input to standard output, one line each.
 
-use std::{io::{self, BufRead, Write}, path::PathBuf};
+use std::{
+    io::{self, BufRead, Write},
+    path::PathBuf,
+};
 
 use anyhow::Context;
 use clap::Args;

@@ -100,11 +100,13 @@ pub struct BatchSettings {
     pub length: usize,
     /// What the order follows from; default 0.
     pub seed: u64,
+    /// Whether each row of a text goes on where it ended a step before, for models that remember segments; default false.
+    pub is_continuous: bool,
 }
 
 impl Default for BatchSettings {
     fn default() -> Self {
-        Self { batch: BatchSize::Rows(32), length: 256, seed: 0 }
+        Self { batch: BatchSize::Rows(32), length: 256, seed: 0, is_continuous: false }
     }
 }
 
@@ -193,6 +195,14 @@ impl Batches {
         Ok(Batch::of(rows, self.padding))
     }
 
+    /// Whether the rows of a step begin anew instead of going on from the step before.
+    pub fn begins_anew(&self, step: u64) -> bool {
+        match &self.kind {
+            Kind::Stream(stream) => stream.begins_anew(step, self.rows),
+            _ => true,
+        }
+    }
+
     /// Every place of the split once, in a fixed order that no seed changes; at most `limit` batches.
     pub fn evaluation(&self, limit: Option<usize>) -> impl Iterator<Item = Result<Batch>> + '_ {
         let plan = self.evaluation_plan();
@@ -236,6 +246,14 @@ impl Batches {
             Kind::Pieces(pieces) => pieces.windows(&self.corpus),
             Kind::Task(tasks) => tasks.held_out_examples(),
         };
+        if let Kind::Stream(stream) = &self.kind
+            && stream.is_continuous()
+        {
+            // Each row reads its own stretch of the text, window after window.
+            let each = rows.div_ceil(self.rows);
+            let batch = |at: usize| (at..rows).step_by(each).collect();
+            return (0..each).map(batch).collect();
+        }
         let all: Vec<usize> = (0..rows).collect();
         all.chunks(self.rows).map(<[usize]>::to_vec).collect()
     }

@@ -13,6 +13,7 @@ pub(crate) struct Stream {
     tokens: Tokens,
     length: usize,
     seed: u64,
+    is_continuous: bool,
     /// Tokens of a crop beyond its length: the last place's target lies there.
     ahead: usize,
 }
@@ -21,7 +22,14 @@ impl Stream {
     pub(super) fn new(corpus: &Corpus, split: Split, settings: &BatchSettings) -> Result<Self> {
         let ahead = usize::from(matches!(corpus.objective(), Objective::NextToken(_)));
         let tokens = corpus.tokens(split).cloned().unwrap_or_else(|| Vec::new().into());
-        let stream = Self { tokens, length: settings.length, seed: settings.seed, ahead };
+        let BatchSettings { length, seed, is_continuous, batch } = *settings;
+        let stream = Self { tokens, length, seed, is_continuous, ahead };
+        let whole = batch.rows(length) * length + ahead;
+        if is_continuous && split == Split::Train && stream.tokens.len() < whole {
+            let found = format!("{} tokens", stream.tokens.len());
+            let expected = format!("at least {whole}, a segment for each row; use fewer rows");
+            return Err(Error::Short { split: split.name(), found, expected });
+        }
         // Evaluation pads its last window; training crops whole ones.
         let least = if split == Split::Train { settings.length + ahead } else { 1 + ahead };
         if stream.tokens.len() < least {
@@ -38,13 +46,32 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Random crops. A split shorter than a crop gives all it has.
+    pub(super) fn is_continuous(&self) -> bool {
+        self.is_continuous
+    }
+
+    /// Segments that a row reads before it begins anew.
+    fn segments(&self, rows: usize) -> u64 {
+        ((self.tokens.len() - self.ahead) / rows / self.length) as u64
+    }
+
+    pub(super) fn begins_anew(&self, step: u64, rows: usize) -> bool {
+        !self.is_continuous || step.is_multiple_of(self.segments(rows).max(1))
+    }
+
+    /// Random crops, or the next segment of each row. A split shorter than a crop gives all it has.
     pub(super) fn rows(&self, corpus: &Corpus, step: u64, rows: usize) -> Result<Vec<Row>> {
         (0..rows as u64)
             .map(|row| {
                 let mut random = Random::new(&[self.seed, step, row]);
                 let span = (self.length + self.ahead).min(self.tokens.len());
-                let start = random.below(self.tokens.len() - span + 1);
+                let start = match self.is_continuous {
+                    false => random.below(self.tokens.len() - span + 1),
+                    true => {
+                        let segments = self.segments(rows).max(1);
+                        (row * segments + step % segments) as usize * self.length
+                    }
+                };
                 let crop = self.tokens.read(start..start + span)?;
                 Ok(self.row(corpus, crop, &mut random))
             })

@@ -84,11 +84,16 @@ mod tests {
             (0..rows * columns).map(|i| values[i % rows * columns + i / rows]).collect()
         };
         let expected: Vec<f32> = (0..rows * columns)
-            .map(|i| (0..inner).map(|j| a[i / columns * inner + j] * b[j * columns + i % columns]).sum())
+            .map(|i| {
+                (0..inner).map(|j| a[i / columns * inner + j] * b[j * columns + i % columns]).sum()
+            })
             .collect();
         let (a_turned, b_turned) = (turn(&a, rows, inner), turn(&b, inner, columns));
         for a in [Matrix::new(&a, rows, inner), Matrix::new(&a_turned, inner, rows).transposed()] {
-            for b in [Matrix::new(&b, inner, columns), Matrix::new(&b_turned, columns, inner).transposed()] {
+            for b in [
+                Matrix::new(&b, inner, columns),
+                Matrix::new(&b_turned, columns, inner).transposed(),
+            ] {
                 let mut out = vec![1.0; rows * columns];
                 product(&mut out, true, a, b);
                 for (out, expected) in out.iter().zip(&expected) {

@@ -61,8 +61,7 @@ impl WithSimd for Row<'_> {
         }
         let log_sum = f64::from(top) + total.ln();
         let smoothing = f64::from(smoothing);
-        let loss =
-            (1.0 - smoothing) * (log_sum - f64::from(aim)) + smoothing * (log_sum - mean);
+        let loss = (1.0 - smoothing) * (log_sum - f64::from(aim)) + smoothing * (log_sum - mean);
         if let Some(weight) = weight {
             let share = (f64::from(weight) / total) as f32;
             let even = (-f64::from(weight) * smoothing / count) as f32;

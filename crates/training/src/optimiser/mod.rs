@@ -189,7 +189,13 @@ impl Working {
     }
 
     /// The model after one update. `step` counts from 1.
-    pub(crate) fn update(&mut self, model: Model, gradients: &Collected, lr: f64, step: u64) -> Model {
+    pub(crate) fn update(
+        &mut self,
+        model: Model,
+        gradients: &Collected,
+        lr: f64,
+        step: u64,
+    ) -> Model {
         let mut applying = Applying { working: self, gradients, at: 0, lr, step, path: Vec::new() };
         model.map(&mut applying)
     }

@@ -105,7 +105,9 @@ mod tests {
                 (0..rows * columns).map(|i| ((i * 37 % 23) as f32 - 11.0) / 7.0).collect();
             let x = Muon::default().orthogonal(values, rows, columns);
             let side = rows.min(columns);
-            let at = |i: usize, j: usize| if rows <= columns { x[i * columns + j] } else { x[j * columns + i] };
+            let at = |i: usize, j: usize| {
+                if rows <= columns { x[i * columns + j] } else { x[j * columns + i] }
+            };
             for i in 0..side {
                 let length: f32 = (0..rows.max(columns)).map(|j| at(i, j).powi(2)).sum();
                 // Five steps bring singular values between 0.7 and 1.2, by design of the coefficients.

@@ -54,11 +54,7 @@ impl Beam {
         let count = sources.ids.dims()[0];
         let mut found = vec![Vec::new(); count];
         let mut searches: Vec<Search> = (0..count)
-            .map(|source| Search {
-                source,
-                open: vec![(vec![self.begin], 0.0)],
-                done: Vec::new(),
-            })
+            .map(|source| Search { source, open: vec![(vec![self.begin], 0.0)], done: Vec::new() })
             .collect();
         let mut writing = model.start(Some(sources))?;
         for length in 1..=self.limit {

@@ -1,4 +1,4 @@
-//! Writing with a model: token after token by [`write`], or the likeliest whole sequences by [`beam`].
+//! Writing with a model: token after token by [`write()`], or the likeliest whole sequences by [`beam`].
 
 pub mod beam;
 mod sampling;

@@ -43,7 +43,8 @@ impl Sampling {
 
     /// Refuses settings out of range.
     pub fn check(&self) -> Result<(), Error> {
-        let refuse = |setting, found: f32, reason: &str| Err(Error::setting(setting, found, reason));
+        let refuse =
+            |setting, found: f32, reason: &str| Err(Error::setting(setting, found, reason));
         if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
             return refuse("temperature", self.temperature, "expected 0 or more");
         }
@@ -111,8 +112,11 @@ impl Sampler {
         let Sampling { temperature, top_k, top_p, min_p, .. } = self.sampling;
         let peak = f64::from(logits[best(logits) as usize]);
         let weight = |logit: f32| ((f64::from(logit) - peak) / f64::from(temperature)).exp();
-        let mut tokens: Vec<(u32, f64)> =
-            logits.iter().enumerate().map(|(token, logit)| (token as u32, weight(*logit))).collect();
+        let mut tokens: Vec<(u32, f64)> = logits
+            .iter()
+            .enumerate()
+            .map(|(token, logit)| (token as u32, weight(*logit)))
+            .collect();
         // Equal weights keep the order of their tokens, so that draws do not depend on the sort.
         tokens.sort_by(|a, b| b.1.total_cmp(&a.1));
         if top_k > 0 {
@@ -149,10 +153,12 @@ fn best(logits: &[f32]) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::f32::consts::LN_2;
+
     use super::*;
 
     /// ln of 0.5, 0.25, 0.125, 0.125.
-    const LOGITS: [f32; 4] = [-0.693_147_2, -1.386_294_4, -2.079_441_5, -2.079_441_5];
+    const LOGITS: [f32; 4] = [-LN_2, -2.0 * LN_2, -3.0 * LN_2, -3.0 * LN_2];
 
     fn counts(sampling: Sampling) -> [usize; 4] {
         let mut sampler = Sampler::new(Sampling { temperature: 1.0, ..sampling });

@@ -1,0 +1,243 @@
+//! Training as people meet it: from a text file to an answer, through kills, other thread counts and bad input.
+
+use std::{
+    fs,
+    io::Write,
+    path::Path,
+    process::{Command, Output, Stdio},
+    thread,
+    time::Duration,
+};
+
+use tempfile::TempDir;
+
+const SMALL: [&str; 14] = [
+    "--set",
+    "model.width=16",
+    "--set",
+    "model.layers=1",
+    "--set",
+    "training.length=24",
+    "--set",
+    "training.batch=4",
+    "--set",
+    "training.evaluate_every=20",
+    "--set",
+    "training.evaluate_batches=1",
+    "--set",
+    "training.checkpoint_every=1",
+];
+
+fn command(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_whatwhere"));
+    command.args(args).current_dir(folder);
+    command
+}
+
+fn run(folder: &Path, args: &[&str]) -> Output {
+    command(folder, args).output().expect("the command starts")
+}
+
+/// Standard output of a command that must succeed.
+fn out(folder: &Path, args: &[&str]) -> String {
+    let output = run(folder, args);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{args:?}: {error}");
+    String::from_utf8(output.stdout).expect("the command writes UTF-8")
+}
+
+/// Standard error of a command that must fail.
+fn refusal(folder: &Path, args: &[&str]) -> String {
+    let output = run(folder, args);
+    assert!(!output.status.success(), "{args:?} must fail");
+    assert!(output.stdout.is_empty(), "{args:?}: stdout is data");
+    String::from_utf8(output.stderr).expect("the command writes UTF-8")
+}
+
+fn text() -> String {
+    "나는 학교에 간다. Attention is what a token looks at, position is where. 한국어도 됩니다!\n"
+        .repeat(40)
+}
+
+fn with<'a>(args: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
+    args.iter().chain(more).copied().collect()
+}
+
+#[test]
+fn a_killed_run_resumes_to_the_same_bits() {
+    let folder = TempDir::new().unwrap();
+    let at = folder.path();
+    fs::write(at.join("text.txt"), text()).unwrap();
+    let train = ["train", "--preset", "tiny", "--data", "text.txt", "--set", "training.steps=60"];
+    let train = with(&train, &SMALL);
+    out(at, &with(&train, &["--out", "whole"]));
+    // Kills at moments that differ, each run going on from what the last one left.
+    let mut kills = 0;
+    for (attempt, delay) in [40, 90, 60, 130, 70, 110].into_iter().enumerate() {
+        let begun = at.join("killed/config.toml").exists();
+        let more: &[&str] =
+            if begun { &["--out", "killed", "--resume"] } else { &["--out", "killed"] };
+        // A kill before the settings are written leaves a folder without a run; it is started again.
+        if !begun && attempt > 0 {
+            fs::remove_dir_all(at.join("killed")).ok();
+        }
+        let mut child = command(at, &with(&train, more)).stdout(Stdio::null()).spawn().unwrap();
+        thread::sleep(Duration::from_millis(delay));
+        if child.try_wait().unwrap().is_none() {
+            child.kill().unwrap();
+            kills += 1;
+        }
+        child.wait().unwrap();
+    }
+    assert!(kills > 0, "no run was still going when it was to be killed");
+    let begun = at.join("killed/config.toml").exists();
+    let more: &[&str] = if begun { &["--out", "killed", "--resume"] } else { &["--out", "killed"] };
+    out(at, &with(&train, more));
+    for file in ["last.safetensors", "model.safetensors"] {
+        let read = |run: &str| fs::read(at.join(run).join(file)).unwrap();
+        assert!(read("whole") == read("killed"), "{file} differs after {kills} kills");
+    }
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    let folder = TempDir::new().unwrap();
+    let at = folder.path();
+    fs::write(at.join("text.txt"), text()).unwrap();
+    let train = [
+        "train",
+        "--preset",
+        "tiny",
+        "--data",
+        "text.txt",
+        "--set",
+        "training.steps=6",
+        "--set",
+        "model.width=64",
+        "--set",
+        "training.length=96",
+        "--set",
+        "training.evaluate_every=6",
+    ];
+    let mut files = Vec::new();
+    for threads in ["1", "2", "4"] {
+        let status = command(at, &with(&train, &["--out", threads]))
+            .env("RAYON_NUM_THREADS", threads)
+            .stdout(Stdio::null())
+            .status()
+            .unwrap();
+        assert!(status.success());
+        files.push(fs::read(at.join(threads).join("last.safetensors")).unwrap());
+    }
+    assert!(files[0] == files[1], "two threads differ from one");
+    assert!(files[0] == files[2], "four threads differ from one");
+}
+
+#[test]
+fn text_becomes_a_model_that_writes_fills_and_is_measured() {
+    let folder = TempDir::new().unwrap();
+    let at = folder.path();
+    fs::write(at.join("text.txt"), text()).unwrap();
+    let bpe = [
+        "--data",
+        "text.txt",
+        "--set",
+        "data.tokenizer.kind=bpe",
+        "--set",
+        "data.tokenizer.vocabulary=300",
+        "--set",
+        "training.steps=20",
+    ];
+    let train = with(&with(&["train", "--preset", "tiny"], &bpe), &SMALL);
+    let said = out(at, &with(&train, &["--out", "writer", "--json"]));
+    let outcome: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((outcome["ending"].as_str(), outcome["step"].as_u64()), (Some("done"), Some(20)));
+    let written = out(at, &["generate", "writer", "나는", "--tokens", "20", "--temperature", "0"]);
+    assert!(written.starts_with("나는"), "{written}");
+    let object: serde_json::Value =
+        serde_json::from_str(&out(at, &["generate", "writer", "간다", "--tokens", "5", "--json"]))
+            .unwrap();
+    assert_eq!(object["prompt"], "간다");
+    let measured: serde_json::Value =
+        serde_json::from_str(&out(at, &["evaluate", "writer", "--json"])).unwrap();
+    assert!(measured["bits_per_byte"].as_f64().unwrap() > 0.0);
+    let whole = out(at, &["evaluate", "writer", "--data", "text.txt"]);
+    assert!(whole.contains("perplexity\t"), "{whole}");
+    let train = with(&with(&["train", "--preset", "masked"], &bpe), &SMALL);
+    out(at, &with(&train, &["--out", "filler", "--set", "model.attention.heads=2"]));
+    let filled = out(at, &["fill", "filler", "나는 [MASK] 간다", "--top", "3"]);
+    assert_eq!(filled.lines().count(), 3, "{filled}");
+}
+
+#[test]
+fn lines_are_translated_one_for_one() {
+    let folder = TempDir::new().unwrap();
+    let at = folder.path();
+    let lines: String = (0..60).map(|i| format!("a b c {i}\t가 나 다 {i}\n")).collect();
+    fs::write(at.join("pairs.tsv"), lines).unwrap();
+    let train = [
+        "train",
+        "--preset",
+        "translation",
+        "--data",
+        "pairs.tsv",
+        "--set",
+        "training.steps=10",
+        "--set",
+        "data.tokenizer.vocabulary=300",
+        "--set",
+        "model.attention.heads=2",
+        "--set",
+        "training.batch={tokens=256}",
+    ];
+    let small: Vec<&str> =
+        SMALL.iter().copied().filter(|word| *word != "training.batch=4").collect();
+    let small = small.join(" ").replace("--set --set", "--set");
+    let small: Vec<&str> = small.split(' ').collect();
+    out(at, &with(&with(&train, &small), &["--out", "run"]));
+    let mut child = command(at, &["translate", "run"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all("a b c 7\n\nc b a\n".as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 3);
+    let measured: serde_json::Value =
+        serde_json::from_str(&out(at, &["evaluate", "run", "--json", "--beam", "2"])).unwrap();
+    assert!(measured["bleu"].is_number() && measured["chrf"].is_number(), "{measured}");
+}
+
+#[test]
+fn bad_input_is_refused_in_words_and_makes_no_folder() {
+    let folder = TempDir::new().unwrap();
+    let at = folder.path();
+    fs::write(at.join("empty.txt"), "").unwrap();
+    fs::write(at.join("line.txt"), "x\n").unwrap();
+    fs::write(at.join("bytes.txt"), [0xFF, 0xFE, 0x80]).unwrap();
+    fs::write(at.join("text.txt"), text()).unwrap();
+    fs::write(at.join("broken.toml"), "[model]\nwidht = 3\n").unwrap();
+    let cases: [(&[&str], &str); 9] = [
+        (&["train", "--preset", "tiny", "--data", "nowhere.txt"], "error: nowhere.txt could not be read or written: No such file or directory (os error 2)\n"),
+        (&["train", "--preset", "tiny", "--data", "empty.txt"], "empty"),
+        (&["train", "--preset", "tiny", "--data", "line.txt"], "tokens"),
+        (&["train", "--preset", "tiny", "--data", "bytes.txt"], "UTF-8"),
+        (&["train", "--preset", "teeny"], "no preset is called teeny; there are tiny"),
+        (&["train", "broken.toml"], "unknown field `widht`, expected one of"),
+        (&["train", "--preset", "tiny", "--set", "model.layers=x"], "layers = \"x\""),
+        (
+            &["train", "--preset", "tiny", "--set", "model.attention.position=rotry"],
+            "unknown variant `rotry`, expected one of `none`",
+        ),
+        (&["generate", "nowhere"], "holds no run"),
+    ];
+    for (args, expected) in cases {
+        let message = refusal(at, args);
+        assert!(
+            message.starts_with("error: ") && message.contains(expected),
+            "{args:?}: {message}"
+        );
+    }
+    assert!(!at.join("runs").exists(), "a refused run leaves no folder");
+}

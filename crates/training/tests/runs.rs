@@ -1,0 +1,253 @@
+//! What a run promises: the same bits however often it stops, and nothing lost when it fails.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{fs, path::Path};
+
+use tempfile::TempDir;
+use whatwhere_data::Corpus;
+use whatwhere_training::{
+    Ending, Error, Folder, Generation, Record, Run, RunSettings, Trainer, Translation, Watcher,
+    interrupt::Interrupt,
+};
+
+const DECODER: &str = "
+seed = 5
+[data]
+tokenizer = 'characters'
+[model]
+width = 16
+layers = 2
+dropout = 0.1
+[model.attention]
+heads = 2
+position = 'polar'
+dropout = 0.1
+[training]
+steps = 9
+batch = 3
+length = 12
+accumulate = 2
+evaluate_every = 4
+evaluate_batches = 2
+schedule = { kind = 'cosine', warmup = 2 }
+";
+
+/// What each run changes of the one above.
+const RUNS: [(&str, &[&str]); 8] = [
+    ("adamw", &[]),
+    ("adam", &["training.optimiser=adam", "training.checkpoint_every=1"]),
+    ("sgd", &["training.optimiser=sgd"]),
+    ("muon", &["training.optimiser=muon"]),
+    ("masked", &["model.family=encoder", "data.objective=masked"]),
+    (
+        "pairs",
+        &[
+            "model.family=encoder_decoder",
+            "data.source=reverse",
+            "data.objective=translate",
+            "data.tokenizer.kind=none",
+            "training.length=32",
+        ],
+    ),
+    ("segments", &["model.memory=12", "model.attention.position=transformer_xl"]),
+    ("task", &["data.source=indirect_indexing", "training.length=48", "data.tokenizer.kind=none"]),
+];
+
+fn settings(changes: &[&str]) -> RunSettings {
+    // Tasks have symbols of their own.
+    let own = changes.contains(&"data.tokenizer.kind=none");
+    let text = if own { DECODER.replace("tokenizer = 'characters'", "") } else { DECODER.into() };
+    let changes = changes.iter().filter(|change| !change.ends_with("kind=none"));
+    RunSettings::read(&text, &changes.map(|change| (*change).into()).collect::<Vec<_>>()).unwrap()
+}
+
+fn text() -> String {
+    (0..1500u32).map(|i| char::from(b'a' + (i * i / 7 % 26) as u8)).collect()
+}
+
+fn corpus(settings: &RunSettings) -> Corpus {
+    match whatwhere_training::embedded::needed(settings) {
+        true => Corpus::from_texts(vec![text()], &settings.data).unwrap(),
+        false => Corpus::load(&settings.data).unwrap(),
+    }
+}
+
+/// Asks a run to stop after a step.
+struct StopAfter(u64, Interrupt);
+
+impl Watcher for StopAfter {
+    fn updated(&mut self, _: &Record, step: u64) {
+        if step == self.0 {
+            self.1.request();
+        }
+    }
+}
+
+fn start(settings: &RunSettings, folder: &Path) -> Result<Trainer, Error> {
+    Trainer::start(settings.clone(), corpus(settings), Folder::new(folder))
+}
+
+fn train(settings: &RunSettings, folder: &Path) {
+    let ending = start(settings, folder).unwrap().run(&Interrupt::default(), &mut ()).unwrap();
+    assert_eq!(ending, Ending::Done);
+}
+
+#[test]
+fn a_run_that_stops_and_goes_on_has_the_bits_of_one_that_never_stopped() {
+    for (name, changes) in RUNS {
+        let settings = settings(changes);
+        let (whole, parts) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        train(&settings, whole.path());
+        for stop in [3, 4, 7] {
+            let interrupt = Interrupt::default();
+            let mut watcher = StopAfter(stop, interrupt.clone());
+            let mut trainer = if stop == 3 {
+                start(&settings, parts.path()).unwrap()
+            } else {
+                resume(&settings, parts.path()).unwrap()
+            };
+            assert_eq!(trainer.run(&interrupt, &mut watcher).unwrap(), Ending::Interrupted);
+            assert_eq!(trainer.step(), stop);
+        }
+        let mut trainer = resume(&settings, parts.path()).unwrap();
+        assert_eq!(trainer.run(&Interrupt::default(), &mut ()).unwrap(), Ending::Done, "{name}");
+        drop(trainer);
+        for file in ["last.safetensors", "model.safetensors", "config.toml", "tokenizer.json"] {
+            let read = |folder: &TempDir| fs::read(folder.path().join(file)).unwrap();
+            assert!(read(&whole) == read(&parts), "{name}: {file} differs");
+        }
+    }
+}
+
+fn resume(settings: &RunSettings, folder: &Path) -> Result<Trainer, Error> {
+    Trainer::resume(settings.clone(), corpus(settings), Folder::new(folder))
+}
+
+#[test]
+fn records_of_a_resumed_run_have_every_step_once() {
+    let settings = settings(&["training.log_every=1"]);
+    let folder = TempDir::new().unwrap();
+    let interrupt = Interrupt::default();
+    let mut watcher = StopAfter(6, interrupt.clone());
+    start(&settings, folder.path()).unwrap().run(&interrupt, &mut watcher).unwrap();
+    // What a killed process may leave behind: records beyond the checkpoint, the last one torn.
+    let path = folder.path().join("metrics.jsonl");
+    let mut lines = fs::read_to_string(&path).unwrap();
+    lines.push_str("{\"step\":7,\"loss\":1.0}\n{\"step\":8,\"lo");
+    fs::write(&path, lines).unwrap();
+    resume(&settings, folder.path()).unwrap().run(&Interrupt::default(), &mut ()).unwrap();
+    let lines = fs::read_to_string(&path).unwrap();
+    let steps: Vec<u64> = lines
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .filter(|record| record.get("valid").is_none())
+        .map(|record| record["step"].as_u64().unwrap())
+        .collect();
+    assert_eq!(steps, (1..=9).collect::<Vec<u64>>());
+}
+
+#[test]
+fn a_loss_that_explodes_stops_with_the_last_good_checkpoint() {
+    let settings = settings(&[
+        "training.lr=1000000.0",
+        "training.schedule.kind=constant",
+        "training.schedule.warmup=0",
+        "training.clip=0.0",
+        "training.optimiser=sgd",
+        "training.checkpoint_every=1",
+        "training.steps=50",
+    ]);
+    let folder = TempDir::new().unwrap();
+    let mut trainer = start(&settings, folder.path()).unwrap();
+    let error = trainer.run(&Interrupt::default(), &mut ()).unwrap_err();
+    assert!(matches!(error, Error::Diverged { .. }), "{error}");
+    assert!(error.to_string().contains("lower training.lr"), "{error}");
+    drop(trainer);
+    let run = Run::open(folder.path()).unwrap();
+    assert!(run.model.parameters().iter().flat_map(|p| &p.values).all(|v| v.is_finite()));
+    assert!(resume(&settings, folder.path()).is_ok());
+}
+
+#[test]
+fn patience_ends_a_run_that_no_longer_gets_better() {
+    let changes = ["training.lr=0.0", "training.patience=2", "training.steps=40"];
+    let settings = settings(&changes);
+    let folder = TempDir::new().unwrap();
+    let mut trainer = start(&settings, folder.path()).unwrap();
+    assert_eq!(trainer.run(&Interrupt::default(), &mut ()).unwrap(), Ending::Stale);
+    // The first evaluation is the best, two more are not better.
+    assert_eq!(trainer.step(), 12);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_nothing_is_lost() {
+    let given = settings(&[]);
+    let folder = TempDir::new().unwrap();
+    train(&given, folder.path());
+    let before = fs::read(folder.path().join("last.safetensors")).unwrap();
+    let message = |result: Result<Trainer, Error>| result.err().expect("a refusal").to_string();
+    assert!(message(start(&given, folder.path())).contains("holds a run already"));
+    let wider = settings(&["model.width=32"]);
+    let refusal = message(resume(&wider, folder.path()));
+    assert!(refusal.contains("began with `width = 16`, found `width = 32`"), "{refusal}");
+    let other = Corpus::from_texts(vec![text().replace('b', "c")], &given.data).unwrap();
+    let refusal = message(Trainer::resume(given.clone(), other, Folder::new(folder.path())));
+    assert!(refusal.contains("have changed") || refusal.contains("vocabulary"), "{refusal}");
+    let empty = TempDir::new().unwrap();
+    assert!(message(resume(&given, empty.path())).contains("holds no run"));
+    assert_eq!(fs::read(folder.path().join("last.safetensors")).unwrap(), before);
+    fs::write(folder.path().join("last.safetensors"), &before[..before.len() / 2]).unwrap();
+    let refusal = message(resume(&given, folder.path()));
+    assert!(refusal.contains("last.safetensors") && refusal.contains("cut short"), "{refusal}");
+    // Going on for longer is no other run.
+    fs::write(folder.path().join("last.safetensors"), &before).unwrap();
+    let longer = settings(&["training.steps=11"]);
+    assert_eq!(resume(&longer, folder.path()).unwrap().step(), 9);
+}
+
+#[test]
+fn two_processes_cannot_train_into_one_folder() {
+    let settings = settings(&[]);
+    let folder = TempDir::new().unwrap();
+    let _first = start(&settings, folder.path()).unwrap();
+    let refusal = resume(&settings, folder.path()).err().unwrap().to_string();
+    assert!(refusal.contains("in use"), "{refusal}");
+}
+
+#[test]
+fn a_run_answers_as_its_model_was_trained() {
+    let folder = TempDir::new().unwrap();
+    train(&settings(&[]), folder.path());
+    let run = Run::open(folder.path()).unwrap();
+    let generation = Generation { limit: 20, ..Default::default() };
+    let mut heard = String::new();
+    let said = run.generate("abc", &generation, |text| heard.push_str(text)).unwrap();
+    assert_eq!((heard.chars().count(), &heard), (20, &said));
+    assert_eq!(run.score("abcd").unwrap().len(), 3);
+    let message = |error: Error| error.to_string();
+    assert!(
+        message(run.fill("a[MASK]", 1).unwrap_err())
+            .contains("fill needs an encoder, this run trained a decoder")
+    );
+    let refusal = message(run.translate(&["x"], &Translation::default()).unwrap_err());
+    assert!(refusal.contains("translate needs an encoder-decoder"), "{refusal}");
+    assert!(message(run.generate("ABC", &generation, |_| {}).unwrap_err()).contains('A'));
+
+    let folder = TempDir::new().unwrap();
+    train(&settings(&["model.family=encoder", "data.objective=masked"]), folder.path());
+    let run = Run::open(folder.path()).unwrap();
+    let filled = run.fill("ab[MASK]de[MASK]", 3).unwrap();
+    assert_eq!(filled.len(), 2);
+    assert!(filled[0].windows(2).all(|pair| pair[0].probability >= pair[1].probability));
+    assert!(message(run.fill("abc", 1).unwrap_err()).contains("found no [MASK]"));
+
+    let folder = TempDir::new().unwrap();
+    train(&settings(RUNS[5].1), folder.path());
+    let run = Run::open(folder.path()).unwrap();
+    let lines = ["ABC", "DE", "ABCDEF"];
+    let out = run.translate(&lines, &Translation::default()).unwrap();
+    assert_eq!(out.len(), 3);
+    let alone = run.translate(&lines[2..], &Translation::default()).unwrap();
+    assert_eq!(out[2], alone[0], "a line does not depend on its neighbours");
+}
