@@ -136,21 +136,30 @@ impl Attention {
     /// `[batch, queries, width]`.
     pub fn forward(&self, mut input: Input) -> Result<Tensor<3>, Error> {
         self.check(&input)?;
-        let (memory, first_key) = match (&input.memory, &input.past) {
-            (Some(memory), _) => (memory.clone(), 0),
-            (None, None) => (input.x.clone(), input.first),
-            (None, Some(past)) => {
-                let all = Tensor::cat(vec![past.clone().detach(), input.x.clone()], 1);
-                (all, input.first - past.dims()[1])
-            }
-        };
-        // From here on a length is the place where padding starts.
-        for length in input.key_lengths.iter_mut().flatten() {
-            *length = length.saturating_add(first_key);
-        }
+        let (memory, first_key) = memory(&mut input);
         let (k, v) = (self.keys(memory.clone()), self.values(memory));
         let q = self.queries(input.x.clone());
         self.finish(&input, input.first, first_key, q, k, v)
+    }
+
+    /// The weights by which values are mixed, `[batch, heads, queries, keys]`, as large as the scores; dropout aside.
+    /// For looking inside; linear mixing has none.
+    pub fn weights(&self, mut input: Input) -> Result<Tensor<4>, Error> {
+        self.check(&input)?;
+        if !self.settings.mixing.has_scores() {
+            let reason = "without scores there are none to look at";
+            return Err(Error::combination(self.settings.mixing.name(), "weights", reason));
+        }
+        input.seed = None;
+        let (memory, first_key) = memory(&mut input);
+        let (q, k) = (self.queries(input.x.clone()), self.keys(memory));
+        let mut call = self.call(&input, input.first, first_key, &q, &k)?;
+        // What is mixed of unit vectors, one for each place, is the weights.
+        call.relative_values = None;
+        let [batch, kv_heads, keys, _] = k.dims();
+        let places = Tensor::<2>::eye(keys, &k.device()).unsqueeze::<4>();
+        let places = places.expand([batch, kv_heads, keys, keys]);
+        attend(&call, input.path, q, k, places)
     }
 
     /// [`Self::forward`] for the tokens after those in the cache: `input.first` is taken from it. With a memory, keys and
@@ -339,6 +348,22 @@ impl Attention {
         let [batch, heads, length, head_dim] = x.dims();
         x.swap_dims(1, 2).reshape([batch, length, heads * head_dim])
     }
+}
+
+/// What keys are made of, and the place of the first. Lengths of keys become the places where padding starts.
+fn memory(input: &mut Input) -> (Tensor<3>, usize) {
+    let (memory, first_key) = match (&input.memory, &input.past) {
+        (Some(memory), _) => (memory.clone(), 0),
+        (None, None) => (input.x.clone(), input.first),
+        (None, Some(past)) => {
+            let all = Tensor::cat(vec![past.clone().detach(), input.x.clone()], 1);
+            (all, input.first - past.dims()[1])
+        }
+    };
+    for length in input.key_lengths.iter_mut().flatten() {
+        *length = length.saturating_add(first_key);
+    }
+    (memory, first_key)
 }
 
 /// A pattern that the caller keeps, too.

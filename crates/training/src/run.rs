@@ -229,6 +229,31 @@ impl Run {
             .collect())
     }
 
+    /// The weights of one layer over a text, `[heads, tokens, tokens]`: row by row, how much each token takes of which.
+    pub fn attention_weights(
+        &self,
+        text: &str,
+        layer: usize,
+    ) -> Result<(Vec<f32>, [usize; 3]), Error> {
+        self.require(Family::Decoder, "attention_weights")?;
+        let tokens = self.tokenizer.encode(text)?;
+        if tokens.is_empty() {
+            return Err(Error::Settings("found no tokens, expected at least 1".into()));
+        }
+        let blocks = self.model.decoder.as_ref().map_or(&[][..], |decoder| &decoder.blocks);
+        let Some(block) = blocks.get(layer) else {
+            let last = blocks.len().saturating_sub(1);
+            return Err(Error::Settings(format!("found layer {layer}, expected 0 to {last}")));
+        };
+        let sequences = Sequences::from_rows(&[tokens], &Device::flex());
+        let x = self.model.attention_inputs(&sequences)?.swap_remove(layer);
+        let input = whatwhere_attention::Input::new(x);
+        let weights = block.attention.weights(input).map_err(whatwhere_transformer::Error::from)?;
+        let [_, heads, queries, keys] = weights.dims();
+        let values = weights.into_data().try_into_vec().expect("f32");
+        Ok((values, [heads, queries, keys]))
+    }
+
     fn require(&self, family: Family, verb: &'static str) -> Result<(), Error> {
         let found = self.model.family();
         if found == family {

@@ -156,6 +156,17 @@ impl Model {
         self.decode(tokens, None, 0, seeds, mode.path, recalls)
     }
 
+    /// What the attention of each layer of a decoder reads, `[batch, length, width]`: for looking inside.
+    pub fn attention_inputs(&self, tokens: &Sequences) -> Result<Vec<Tensor<3>>, Error> {
+        if self.family() != Family::Decoder {
+            return Err(Error::Input("only a decoder alone can be looked into".into()));
+        }
+        let mut layers = vec![None; self.settings.decoder_depth()];
+        let recalls = Recalls::Segments(&mut layers, usize::MAX);
+        self.decode(tokens, None, 0, Seeds::new(None), Path::Auto, recalls)?;
+        Ok(layers.into_iter().flatten().collect())
+    }
+
     /// `[batch, length, vocabulary]` from hidden states.
     pub fn logits(&self, hidden: Tensor<3>) -> Tensor<3> {
         match &self.output {

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use burn::tensor::{Device, Tensor};
-use whatwhere_attention::{Path, Position};
+use whatwhere_attention::{Input, Path, Position};
 use whatwhere_transformer::{
     Mode, Model, ModelSettings, Segments, Sequences,
     generate::{self, Beam, Sampling},
@@ -382,4 +382,35 @@ fn fused_and_composed_models_agree() {
             }
         }
     }
+}
+
+#[test]
+fn weights_of_every_layer_mix_the_values_to_what_the_layer_gives() {
+    let device = Device::flex();
+    for position in Position::all() {
+        // Shaw's values join what the weights mix; they are tested where they are.
+        let position = match position.name() {
+            "shaw" => "{ kind = 'shaw', values = false }".to_owned(),
+            name => format!("'{name}'"),
+        };
+        let extra = format!(
+            "attention = {{ heads = 4, kv_heads = 2, dropout = 0.5, pattern = {{ kind = 'window', left = 3 }}, position = {position} }}"
+        );
+        let model = settings("decoder", &extra).build(3, &device).unwrap();
+        let inputs = model.attention_inputs(&rows(2, 9, &device)).unwrap();
+        assert_eq!(inputs.len(), 2);
+        for (block, x) in model.decoder.as_ref().unwrap().blocks.iter().zip(inputs) {
+            let attention = &block.attention;
+            let weights = attention.weights(Input::new(x.clone())).unwrap(); // [2, 4, 9, 9]
+            let v = attention.value.forward(x.clone()).reshape([2, 9, 2, 4]).swap_dims(1, 2);
+            let grouped = [0, 0, 1, 1].map(|head| v.clone().narrow(1, head, 1)).to_vec();
+            let mixed = weights.matmul(Tensor::cat(grouped, 1));
+            let mixed = mixed.swap_dims(1, 2).reshape([2, 9, 16]);
+            let found = values(attention.output.forward(mixed));
+            let expected = values(attention.forward(Input::new(x)).unwrap());
+            assert_close(&found, &expected, &position);
+        }
+    }
+    let encoder = settings("encoder", "").build(3, &device).unwrap();
+    assert!(encoder.attention_inputs(&rows(1, 4, &device)).is_err());
 }

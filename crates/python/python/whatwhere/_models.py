@@ -1,0 +1,73 @@
+"""Trained run folders."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _native
+
+
+class Model:
+    """A trained model, its tokenizer and its settings; `load` opens one."""
+
+    def __init__(self, folder: str | os.PathLike[str]):
+        if not hasattr(_native, "Model"):
+            raise ImportError(
+                "this build of whatwhere opens no run folders: build it with the cargo feature `models`"
+            )
+        self._native = _native.Model(os.fspath(folder))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings it was trained with, by the words of TOML."""
+        found: dict[str, Any] = json.loads(self._native.settings())
+        return found
+
+    @property
+    def step(self) -> int:
+        """Updates behind the weights."""
+        return self._native.step
+
+    def tokens(self, text: str) -> list[str]:
+        """The tokens of a text."""
+        return self._native.tokens(text)
+
+    def generate(
+        self, prompt: str = "", *, limit: int = 256, stop: Sequence[str] = (), **sampling: float
+    ) -> str:
+        """What comes after the prompt, at most `limit` tokens, up to a `stop` string.
+
+        `sampling` has the words of the command line: temperature (0.8; 0 takes the best token), top_k, top_p, min_p,
+        repetition_penalty, seed (0). Equal seeds write equal texts.
+        """
+        if limit < 0:
+            raise ValueError(f"limit = {limit}, expected 0 or more tokens")
+        return self._native.generate(prompt, limit, list(stop), json.dumps(sampling))
+
+    def score(self, text: str) -> list[tuple[str, float]]:
+        """Each token after the first, with its log-probability (natural) given the tokens before it."""
+        return self._native.score(text)
+
+    def attention_weights(self, text: str, layer: int = 0) -> NDArray[np.float32]:
+        """How much each token of a text takes of which in one layer, (heads, tokens, tokens).
+
+        Rows are queries and sum to 1 (where the pattern weighs no further). As large as the scores.
+        """
+        if layer < 0:
+            raise ValueError(f"layer = {layer}, expected 0 or more")
+        return self._native.attention_weights(text, layer)
+
+
+def load(folder: str | os.PathLike[str]) -> Model:
+    """Opens a run folder that `whatwhere train` has written.
+
+    >>> model = load("runs/tiny")  # doctest: +SKIP
+    >>> model.generate("Once", limit=20, temperature=0.0)  # doctest: +SKIP
+    """
+    return Model(folder)

@@ -1,0 +1,95 @@
+//! Trained run folders: a model that writes, scores text and shows its attention.
+
+use std::{
+    path::PathBuf,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use numpy::{PyArray1, PyArray3, PyArrayMethods};
+use pyo3::{exceptions::PyValueError, prelude::*};
+use whatwhere_training::{Error, Generation, Run, Sampling};
+
+/// A trained model; made by `whatwhere.load`.
+#[pyclass(frozen, module = "whatwhere._native")]
+pub(crate) struct Model {
+    run: Mutex<Run>,
+}
+
+#[pymethods]
+impl Model {
+    /// Opens a run folder.
+    #[new]
+    fn new(py: Python, folder: PathBuf) -> PyResult<Self> {
+        let run = py.detach(|| Run::open(folder)).map_err(refused)?;
+        Ok(Self { run: Mutex::new(run) })
+    }
+
+    /// Updates behind the weights.
+    #[getter]
+    fn step(&self) -> u64 {
+        self.run().step
+    }
+
+    /// The settings it was trained with, as JSON.
+    fn settings(&self) -> PyResult<String> {
+        serde_json::to_string(&self.run().settings)
+            .map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    /// The tokens of a text.
+    fn tokens(&self, text: &str) -> PyResult<Vec<String>> {
+        let run = self.run();
+        let tokens = run.tokenizer.encode(text).map_err(|error| refused(error.into()))?;
+        Ok(tokens.into_iter().map(|token| run.tokenizer.token(token)).collect())
+    }
+
+    /// What comes after a prompt; `sampling` is JSON.
+    fn generate(
+        &self,
+        py: Python,
+        prompt: &str,
+        limit: usize,
+        stop: Vec<String>,
+        sampling: &str,
+    ) -> PyResult<String> {
+        let sampling: Sampling = serde_json::from_str(sampling).map_err(|error| {
+            let error = error.to_string();
+            // The text is ours, not the caller's.
+            PyValueError::new_err(error.split(" at line ").next().unwrap_or_default().to_owned())
+        })?;
+        let generation = Generation { sampling, limit, stop };
+        py.detach(|| self.run().generate(prompt, &generation, |_| {})).map_err(refused)
+    }
+
+    /// Every token of a text after the first, with its log-probability given those before it.
+    fn score(&self, py: Python, text: &str) -> PyResult<Vec<(String, f64)>> {
+        py.detach(|| {
+            let run = self.run();
+            let scored = run.score(text)?;
+            Ok(scored.into_iter().map(|(token, log)| (run.tokenizer.token(token), log)).collect())
+        })
+        .map_err(refused)
+    }
+
+    /// The weights of one layer over a text, `[heads, tokens, tokens]`.
+    fn attention_weights<'py>(
+        &self,
+        py: Python<'py>,
+        text: &str,
+        layer: usize,
+    ) -> PyResult<Bound<'py, PyArray3<f32>>> {
+        let (values, sizes) =
+            py.detach(|| self.run().attention_weights(text, layer)).map_err(refused)?;
+        PyArray1::from_vec(py, values).reshape(sizes)
+    }
+}
+
+impl Model {
+    fn run(&self) -> MutexGuard<'_, Run> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn refused(error: Error) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}

@@ -1,0 +1,125 @@
+"""Run folders: a tiny model is trained by the command line, opened here, and must say the same as the command line.
+
+Needs the binary: `$WHATWHERE_BINARY`, or `target/release/whatwhere` of the workspace.
+"""
+
+import json
+import math
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import whatwhere
+from whatwhere import _native
+
+ROOT = Path(__file__).parents[3]
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+BINARY = Path(os.environ.get("WHATWHERE_BINARY", TARGET / "release" / "whatwhere"))
+PROMPT = "the cat and "
+
+
+def test_a_build_without_models_says_what_is_missing(monkeypatch):
+    monkeypatch.delattr(_native, "Model", raising=False)
+    with pytest.raises(ImportError, match="cargo feature `models`"):
+        whatwhere.load("runs/none")
+
+
+models = pytest.mark.skipif(not hasattr(_native, "Model"), reason="built without the cargo feature `models`")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    if not BINARY.exists():
+        pytest.skip(f"there is no {BINARY.name} to train a model with; `cargo build --release` makes it")
+    folder = tmp_path_factory.mktemp("run")
+    text = folder / "text.txt"
+    text.write_text("the cat and the dog and the bird and the fish. " * 400)
+    settings = folder / "tiny.toml"
+    settings.write_text(
+        f"""
+        [data]
+        tokenizer = "characters"
+        source = {{ kind = "text", path = {json.dumps(str(text))} }}
+        [model]
+        width = 32
+        layers = 2
+        [model.attention]
+        heads = 4
+        kv_heads = 2
+        position = ["rotary", "shaw"]
+        pattern = {{ kind = "window", left = 9 }}
+        [training]
+        steps = 60
+        batch = 8
+        length = 32
+        lr = 5e-3
+        evaluate_every = 30
+        """
+    )
+    run([BINARY, "train", settings, "--out", folder / "run"])
+    return folder / "run"
+
+
+def run(command):
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@models
+def test_generating_says_what_the_command_line_says(folder):
+    model = whatwhere.load(folder)
+    assert model.step > 0
+    assert model.settings["model"]["attention"]["pattern"]["left"] == 9
+    ours = model.generate(PROMPT, limit=30, temperature=0.7, seed=3)
+    theirs = run([BINARY, "generate", folder, PROMPT, "--tokens", 30, "--temperature", 0.7, "--seed", 3])
+    assert ours.strip() and ours.strip() in theirs
+    assert model.generate(PROMPT, limit=30, temperature=0.7, seed=3) == ours
+    assert len(model.tokens(model.generate(PROMPT, limit=5, temperature=0.0))) == 5
+
+
+@models
+def test_scores_are_log_probabilities_of_what_was_learned(folder):
+    model = whatwhere.load(folder)
+    text = "the cat and the dog"
+    scored = model.score(text)
+    assert [token for token, _ in scored] == model.tokens(text)[1:]
+    assert all(log <= 0 for _, log in scored)
+    mean = sum(log for _, log in scored) / len(scored)
+    unlike = model.score("tac eht dna god eht")
+    assert mean > sum(log for _, log in unlike) / len(unlike) > -math.inf
+
+
+@models
+def test_attention_weights_are_those_of_the_pattern_and_sum_to_one(folder):
+    model = whatwhere.load(folder)
+    text = "the cat and the dog"
+    for layer in range(2):
+        weights = model.attention_weights(text, layer)
+        assert weights.shape == (4, 19, 19) and weights.dtype == np.float32
+        np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-5)
+        query, key = np.arange(19)[:, None], np.arange(19)
+        assert ((weights > 0) == ((key <= query) & (key >= query - 9))).all()
+    assert not np.allclose(model.attention_weights(text, 0), model.attention_weights(text, 1))
+
+
+@models
+def test_what_cannot_be_opened_or_asked_is_refused(folder, tmp_path):
+    with pytest.raises(ValueError):
+        whatwhere.load(tmp_path / "nothing")
+    model = whatwhere.load(folder)
+    for call, message in [
+        (lambda: model.attention_weights("the", 2), "found layer 2, expected 0 to 1"),
+        (lambda: model.attention_weights("the", -1), "layer = -1"),
+        (lambda: model.attention_weights(""), "found no tokens"),
+        (lambda: model.score("t"), "expected at least 2"),
+        (lambda: model.generate("the", temprature=1.0), "unknown field `temprature`"),
+        (lambda: model.generate("the", temperature=-1.0), "temperature = -1: expected 0 or more"),
+        (lambda: model.generate("the", limit=-1), "limit = -1"),
+    ]:
+        with pytest.raises(ValueError) as refusal:
+            call()
+        assert message in str(refusal.value)
