@@ -219,7 +219,10 @@ fn bad_input_is_refused_in_words_and_makes_no_folder() {
     fs::write(at.join("text.txt"), text()).unwrap();
     fs::write(at.join("broken.toml"), "[model]\nwidht = 3\n").unwrap();
     let cases: [(&[&str], &str); 9] = [
-        (&["train", "--preset", "tiny", "--data", "nowhere.txt"], "error: nowhere.txt could not be read or written: No such file or directory (os error 2)\n"),
+        (
+            &["train", "--preset", "tiny", "--data", "nowhere.txt"],
+            "error: nowhere.txt could not be read or written: No such file or directory (os error 2)\n",
+        ),
         (&["train", "--preset", "tiny", "--data", "empty.txt"], "empty"),
         (&["train", "--preset", "tiny", "--data", "line.txt"], "tokens"),
         (&["train", "--preset", "tiny", "--data", "bytes.txt"], "UTF-8"),
