@@ -99,6 +99,11 @@ impl Trainer {
         if folder.has_run() {
             return Err(Error::RunExists { folder: folder.path().into() });
         }
+        // Before the folder is made: what cannot be trained leaves none.
+        batches(&settings, &corpus, Split::Train)?;
+        if corpus.has(Split::Valid) {
+            batches(&settings, &corpus, Split::Valid)?;
+        }
         let lock = Lock::acquire(folder.path())?;
         let device = Device::flex().autodiff();
         let model = settings.model.build(settings.seed, &device)?;
