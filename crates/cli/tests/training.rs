@@ -221,7 +221,7 @@ fn bad_input_is_refused_in_words_and_makes_no_folder() {
     let cases: [(&[&str], &str); 9] = [
         (
             &["train", "--preset", "tiny", "--data", "nowhere.txt"],
-            "error: nowhere.txt could not be read or written: No such file or directory (os error 2)\n",
+            "error: nowhere.txt: No such file or directory (os error 2)\n",
         ),
         (&["train", "--preset", "tiny", "--data", "empty.txt"], "empty"),
         (&["train", "--preset", "tiny", "--data", "line.txt"], "tokens"),

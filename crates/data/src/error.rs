@@ -20,7 +20,7 @@ pub enum Error {
     #[error("{0}")]
     Settings(String),
     /// A file that could not be read or written.
-    #[error("{path} could not be read or written: {found}")]
+    #[error("{path}: {found}")]
     File {
         /// The file.
         path: PathBuf,

@@ -37,10 +37,7 @@ fn files_are_refused_with_name_place_and_what_would_be_right() {
     files(folder.path());
     let cases = [
         ("kind = 'text'", "source.path = \"\": expected a file or folder"),
-        (
-            "kind = 'text', path = '@/none.txt'",
-            "none.txt could not be read or written: No such file",
-        ),
+        ("kind = 'text', path = '@/none.txt'", "none.txt: No such file"),
         ("kind = 'text', path = '@/empty.txt'", "empty.txt: is empty, expected text"),
         ("kind = 'text', path = '@/folder'", "folder: the folder has no files"),
         ("kind = 'text', path = '@/latin.txt'", "latin.txt: byte 3 is 0xe9, which is not UTF-8"),
