@@ -13,6 +13,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_flex::{Flex, FlexTensor};
 
 /// A tensor on the CPU, tracked or not, ready to be read as a slice.
+#[derive(Debug)]
 pub struct Operand {
     /// On a backend with autodiff.
     tracked: Option<FloatTensor<Autodiff<Flex>>>,
@@ -40,12 +41,21 @@ impl Operand {
     }
 }
 
-/// Gradients of the operands, from what they were, what was kept, and the gradient of the result.
-pub type Gradient<const N: usize> =
-    dyn Fn(&[&[f32]; N], &[f32], &[f32]) -> [Vec<f32>; N] + Send + Sync;
+/// What the backward pass of an operation sees.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a, const N: usize> {
+    /// The operands' values.
+    pub operands: [&'a [f32]; N],
+    /// The result's values.
+    pub out: &'a [f32],
+    /// The gradient of the result.
+    pub d_out: &'a [f32],
+}
 
-/// The result of an operation as a tensor of `shape`, with `gradient` as its backward. `kept` is what the forward pass
-/// leaves for it.
+/// Gradients of the operands. Whatever else the forward pass leaves for it, it owns.
+pub type Gradient<const N: usize> = dyn Fn(Seen<N>) -> [Vec<f32>; N] + Send + Sync;
+
+/// The result of an operation as a tensor of `shape`, with `gradient` as its backward.
 ///
 /// # Panics
 /// If `out` or a gradient has another number of values than its shape asks for.
@@ -53,8 +63,7 @@ pub fn operation<const N: usize, const D: usize>(
     operands: [Operand; N],
     shape: [usize; D],
     out: Vec<f32>,
-    kept: Vec<f32>,
-    gradient: Arc<Gradient<N>>,
+    gradient: impl Fn(Seen<N>) -> [Vec<f32>; N] + Send + Sync + 'static,
 ) -> Tensor<D> {
     let out = FlexTensor::from_data(TensorData::new(out, shape));
     if operands.iter().any(|operand| operand.tracked.is_none()) {
@@ -68,7 +77,8 @@ pub fn operation<const N: usize, const D: usize>(
         OpsKind::UnTracked(prepared) => prepared.finish(out),
         OpsKind::Tracked(prepared) => {
             let operands = operands.map(|operand| operand.values);
-            prepared.finish(Kept { operands, kept: kept.into(), gradient }, out)
+            let state = Kept { operands, out: out.clone(), gradient: Arc::new(gradient) };
+            prepared.finish(state, out)
         }
     };
     Tensor::from_primitive::<Autodiff<Flex>>(out)
@@ -80,7 +90,7 @@ struct Operation<const N: usize>;
 #[derive(Clone)]
 struct Kept<const N: usize> {
     operands: [FlexTensor; N],
-    kept: Arc<[f32]>,
+    out: FlexTensor,
     gradient: Arc<Gradient<N>>,
 }
 
@@ -94,9 +104,10 @@ impl<const N: usize> Backward<Flex, N> for Operation<N> {
     type State = Kept<N>;
 
     fn backward(self, ops: Ops<Kept<N>, N>, grads: &mut Gradients, _: &mut Checkpointer) {
-        let Kept { operands, kept, gradient } = ops.state;
+        let Kept { operands, out, gradient } = ops.state;
         let d_out = grads.consume::<Flex>(&ops.node).to_contiguous();
-        let made = gradient(&operands.each_ref().map(values), &kept, values(&d_out));
+        let slices = operands.each_ref().map(values);
+        let made = gradient(Seen { operands: slices, out: values(&out), d_out: values(&d_out) });
         for ((parent, operand), made) in ops.parents.into_iter().zip(&operands).zip(made) {
             if let Some(parent) = parent {
                 let shape = operand.layout().shape().clone();
@@ -108,6 +119,6 @@ impl<const N: usize> Backward<Flex, N> for Operation<N> {
 }
 
 /// A contiguous tensor's values.
-pub(crate) fn values(tensor: &FlexTensor) -> &[f32] {
+fn values(tensor: &FlexTensor) -> &[f32] {
     tensor.as_slice::<f32>().expect("a contiguous f32 tensor")
 }

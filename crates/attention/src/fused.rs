@@ -1,22 +1,16 @@
-//! The bridge: attention as one operation on burn's CPU backend, computed by the kernels, with their own backward.
+//! Attention as one operation on burn's CPU backend, computed by the kernels, with their own backward.
 //!
-//! The operation has four parents: q, k, v and one flat tensor of everything else that learns. A [`Recipe`] remembers
+//! The operation has four operands: q, k, v and one flat tensor of everything else that learns. A [`Recipe`] remembers
 //! where each learned thing lies in it, and rebuilds the kernels' call from plain slices in both passes.
 
 use std::{ops::Range, sync::Arc};
 
-use burn::tensor::{DType, Tensor};
-use burn_autodiff::{
-    Autodiff,
-    checkpoint::{base::Checkpointer, strategy::NoCheckpointing},
-    grads::Gradients,
-    ops::{Backward, Ops, OpsKind},
-};
-use burn_flex::{Flex, FlexTensor};
+use burn::tensor::Tensor;
 use whatwhere_kernels::{self as kernels, Angles, Inputs, Shape, pattern::Pattern};
 
 use crate::{
     Error,
+    bridge::{Operand, operation},
     call::{Bias, Call, Compare, FeatureKind, Relative},
 };
 
@@ -29,91 +23,19 @@ pub(crate) fn attend(
     v: Tensor<4>,
 ) -> Result<Option<Tensor<4>>, Error> {
     let (recipe, learned) = Recipe::new(call, &q, &k, &v);
-    let recipe = Arc::new(recipe);
-    if q.is_autodiff() {
-        on_autodiff(recipe, q, k, v, learned)
-    } else {
-        on_flex(&recipe, q, k, v, learned)
-    }
-}
-
-fn on_flex(
-    recipe: &Recipe,
-    q: Tensor<4>,
-    k: Tensor<4>,
-    v: Tensor<4>,
-    learned: Tensor<1>,
-) -> Result<Option<Tensor<4>>, Error> {
-    let flex = |tensor: Tensor<4>| tensor.try_into_primitive::<Flex>().ok();
-    let (Some(q), Some(k), Some(v)) = (flex(q), flex(k), flex(v)) else { return Ok(None) };
-    let Ok(learned) = learned.try_into_primitive::<Flex>() else { return Ok(None) };
-    let tensors = [q, k, v, learned].map(|tensor| tensor.to_contiguous());
-    let (out, _) = recipe.forward(&tensors)?;
-    Ok(Some(Tensor::from_primitive::<Flex>(out)))
-}
-
-fn on_autodiff(
-    recipe: Arc<Recipe>,
-    q: Tensor<4>,
-    k: Tensor<4>,
-    v: Tensor<4>,
-    learned: Tensor<1>,
-) -> Result<Option<Tensor<4>>, Error> {
-    type Tracked = Autodiff<Flex>;
-    let tracked = |tensor: Tensor<4>| tensor.try_into_primitive::<Tracked>().ok();
-    let (Some(q), Some(k), Some(v)) = (tracked(q), tracked(k), tracked(v)) else { return Ok(None) };
-    let Ok(learned) = learned.try_into_primitive::<Tracked>() else { return Ok(None) };
-    let prepared = Attend
-        .prepare::<NoCheckpointing>([q.node(), k.node(), v.node(), learned.node()])
-        .compute_bound()
-        .stateful();
-    let tensors = [q, k, v, learned].map(|tensor| tensor.primitive().to_contiguous());
-    let (out, log_sum) = recipe.forward(&tensors)?;
-    let out = match prepared {
-        OpsKind::UnTracked(prepared) => prepared.finish(out),
-        OpsKind::Tracked(prepared) => {
-            let state = Kept { recipe, tensors, out: out.clone(), log_sum: log_sum.into() };
-            prepared.finish(state, out)
-        }
+    let (q, k, v) = (Operand::new(q), Operand::new(k), Operand::new(v));
+    let (Some(q), Some(k), Some(v), Some(learned)) = (q, k, v, Operand::new(learned)) else {
+        return Ok(None);
     };
-    Ok(Some(Tensor::from_primitive::<Tracked>(out)))
-}
-
-/// The operation.
-#[derive(Debug)]
-struct Attend;
-
-/// What the backward pass needs.
-#[derive(Clone, Debug)]
-struct Kept {
-    recipe: Arc<Recipe>,
-    tensors: [FlexTensor; 4],
-    out: FlexTensor,
-    log_sum: Arc<[f32]>,
-}
-
-impl Backward<Flex, 4> for Attend {
-    type State = Kept;
-
-    fn backward(self, ops: Ops<Kept, 4>, grads: &mut Gradients, _: &mut Checkpointer) {
-        let Kept { recipe, tensors, out, log_sum } = ops.state;
-        let d_out = grads.consume::<Flex>(&ops.node).to_contiguous();
-        let made = recipe
-            .backward(&tensors, values(&out), &log_sum, values(&d_out))
-            .expect("the forward pass has checked the same call");
-        for ((parent, tensor), made) in ops.parents.into_iter().zip(&tensors).zip(made) {
-            if let Some(parent) = parent {
-                let mut gradient = FlexTensor::empty(tensor.layout().shape().clone(), DType::F32);
-                gradient.storage_mut::<f32>().copy_from_slice(&made);
-                grads.register::<Flex>(parent.id, gradient);
-            }
-        }
-    }
-}
-
-/// A contiguous tensor's values.
-pub(crate) fn values(tensor: &FlexTensor) -> &[f32] {
-    tensor.as_slice::<f32>().expect("a contiguous f32 tensor")
+    let operands = [q, k, v, learned];
+    let Shape { batch, heads, queries, value_dim, .. } = recipe.shape;
+    let (out, log_sum) = recipe.forward(operands.each_ref().map(Operand::values))?;
+    let shape = [batch, heads, queries, value_dim];
+    Ok(Some(operation(operands, shape, out, move |seen| {
+        recipe
+            .backward(seen.operands, seen.out, &log_sum, seen.d_out)
+            .expect("the forward pass has checked the same call")
+    })))
 }
 
 /// A call without its tensors: shapes, settings, and where each learned thing lies in the flat tensor.
@@ -130,12 +52,6 @@ struct Recipe {
     pattern: Arc<dyn Pattern>,
     focus: Option<(Range<usize>, f32)>,
     dropout: Option<kernels::Dropout>,
-}
-
-impl std::fmt::Debug for Recipe {
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.debug_struct("Recipe").field("shape", &self.shape).finish_non_exhaustive()
-    }
 }
 
 enum CompareAt {
@@ -320,30 +236,25 @@ impl Recipe {
         call
     }
 
-    fn forward(
-        &self,
-        [q, k, v, learned]: &[FlexTensor; 4],
-    ) -> Result<(FlexTensor, Vec<f32>), Error> {
-        let call = self.call(values(learned));
-        let Shape { batch, heads, queries, value_dim, .. } = self.shape;
-        let mut out = FlexTensor::empty([batch, heads, queries, value_dim].into(), DType::F32);
+    /// The output and each row's logarithmic sum.
+    fn forward(&self, [q, k, v, learned]: [&[f32]; 4]) -> Result<(Vec<f32>, Vec<f32>), Error> {
+        let call = self.call(learned);
+        let mut out = vec![0.0; self.shape.out_len()];
         let mut log_sum = vec![0.0; self.shape.rows()];
-        let inputs = Inputs { q: values(q), k: values(k), v: values(v) };
-        call.forward_into(&inputs, out.storage_mut::<f32>(), &mut log_sum)?;
+        call.forward_into(&Inputs { q, k, v }, &mut out, &mut log_sum)?;
         Ok((out, log_sum))
     }
 
     /// Gradients of q, k, v and of the flat tensor.
     fn backward(
         &self,
-        [q, k, v, learned]: &[FlexTensor; 4],
+        [q, k, v, learned]: [&[f32]; 4],
         out: &[f32],
         log_sum: &[f32],
         d_out: &[f32],
     ) -> Result<[Vec<f32>; 4], Error> {
-        let learned = values(learned);
         let call = self.call(learned);
-        let inputs = Inputs { q: values(q), k: values(k), v: values(v) };
+        let inputs = Inputs { q, k, v };
         let mut made = kernels::Gradients::zeros(&call);
         call.backward_into(&inputs, out, log_sum, d_out, &mut made)?;
         let mut flat = vec![0.0; learned.len()];

@@ -3,17 +3,15 @@
 //! On burn's CPU backend the kernels compute it in chunks, with their own backward; elsewhere it is composed of tensor
 //! operations with stored weights. Decoding keeps sums over the keys, a state of constant size.
 
-use burn::tensor::{DType, Tensor, activation::relu};
-use burn_autodiff::{
-    Autodiff,
-    checkpoint::{base::Checkpointer, strategy::NoCheckpointing},
-    grads::Gradients,
-    ops::{Backward, Ops, OpsKind},
-};
-use burn_flex::{Flex, FlexTensor};
+use burn::tensor::{Tensor, activation::relu};
 use whatwhere_kernels::{Inputs, Linear, LinearGradients, Shape};
 
-use crate::{Error, Path, call::Call, composed, fused::values};
+use crate::{
+    Error, Path,
+    bridge::{Operand, operation},
+    call::Call,
+    composed,
+};
 
 /// Keeps the denominator from 0, as in the published code.
 const EPSILON: f32 = 1e-6;
@@ -110,87 +108,27 @@ fn on_kernels(
 ) -> Result<Option<Tensor<4>>, Error> {
     let ([batch, heads, queries, head_dim], [_, kv_heads, keys, _]) = (q.dims(), k.dims());
     let shape = Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim: v.dims()[3] };
-    if !q.is_autodiff() {
-        let flex = |tensor: Tensor<4>| tensor.try_into_primitive::<Flex>().ok();
-        let (Some(q), Some(k), Some(v)) = (flex(q), flex(k), flex(v)) else { return Ok(None) };
-        let tensors = [q, k, v].map(|tensor| tensor.to_contiguous());
-        return Ok(Some(Tensor::from_primitive::<Flex>(linear.forward(shape, &tensors)?.0)));
-    }
-    type Tracked = Autodiff<Flex>;
-    let tracked = |tensor: Tensor<4>| tensor.try_into_primitive::<Tracked>().ok();
-    let (Some(q), Some(k), Some(v)) = (tracked(q), tracked(k), tracked(v)) else { return Ok(None) };
-    let prepared =
-        Mix.prepare::<NoCheckpointing>([q.node(), k.node(), v.node()]).compute_bound().stateful();
-    let tensors = [q, k, v].map(|tensor| tensor.primitive().to_contiguous());
-    let (out, normaliser) = linear.forward(shape, &tensors)?;
-    let out = match prepared {
-        OpsKind::UnTracked(prepared) => prepared.finish(out),
-        OpsKind::Tracked(prepared) => {
-            let linear = linear.clone();
-            prepared.finish(Kept { linear, shape, tensors, out: out.clone(), normaliser }, out)
-        }
-    };
-    Ok(Some(Tensor::from_primitive::<Tracked>(out)))
+    let (q, k, v) = (Operand::new(q), Operand::new(k), Operand::new(v));
+    let (Some(q), Some(k), Some(v)) = (q, k, v) else { return Ok(None) };
+    let (mut out, mut normaliser) = (vec![0.0; shape.out_len()], vec![0.0; shape.rows()]);
+    let inputs = Inputs { q: q.values(), k: k.values(), v: v.values() };
+    linear.kernel(shape).forward_into(&inputs, &mut out, &mut normaliser)?;
+    let linear = linear.clone();
+    let sizes = [batch, heads, queries, shape.value_dim];
+    Ok(Some(operation([q, k, v], sizes, out, move |seen| {
+        let [q, k, v] = seen.operands;
+        let [d_q, d_k, d_v] = seen.operands.map(|values| vec![0.0; values.len()]);
+        let mut made = LinearGradients { q: d_q, k: d_k, v: d_v };
+        linear
+            .kernel(shape)
+            .backward_into(&Inputs { q, k, v }, seen.out, &normaliser, seen.d_out, &mut made)
+            .expect("the forward pass has checked the same call");
+        [made.q, made.k, made.v]
+    })))
 }
 
 impl LinearCall {
     fn kernel(&self, shape: Shape) -> Linear<'_> {
         Linear { key_lengths: self.key_lengths.as_deref(), ..Linear::new(shape, self.causal) }
-    }
-
-    /// The output and each row's denominator.
-    fn forward(
-        &self,
-        shape: Shape,
-        [q, k, v]: &[FlexTensor; 3],
-    ) -> Result<(FlexTensor, Vec<f32>), Error> {
-        let Shape { batch, heads, queries, value_dim, .. } = shape;
-        let mut out = FlexTensor::empty([batch, heads, queries, value_dim].into(), DType::F32);
-        let mut normaliser = vec![0.0; shape.rows()];
-        let inputs = Inputs { q: values(q), k: values(k), v: values(v) };
-        self.kernel(shape).forward_into(&inputs, out.storage_mut::<f32>(), &mut normaliser)?;
-        Ok((out, normaliser))
-    }
-}
-
-/// The operation.
-#[derive(Debug)]
-struct Mix;
-
-/// What the backward pass needs.
-#[derive(Clone, Debug)]
-struct Kept {
-    linear: LinearCall,
-    shape: Shape,
-    tensors: [FlexTensor; 3],
-    out: FlexTensor,
-    normaliser: Vec<f32>,
-}
-
-impl Backward<Flex, 3> for Mix {
-    type State = Kept;
-
-    fn backward(self, ops: Ops<Kept, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
-        let Kept { linear, shape, tensors, out, normaliser } = ops.state;
-        let d_out = grads.consume::<Flex>(&ops.node).to_contiguous();
-        let [q, k, v] = &tensors;
-        let inputs = Inputs { q: values(q), k: values(k), v: values(v) };
-        let mut made = LinearGradients {
-            q: vec![0.0; shape.q_len()],
-            k: vec![0.0; shape.k_len()],
-            v: vec![0.0; shape.v_len()],
-        };
-        linear
-            .kernel(shape)
-            .backward_into(&inputs, values(&out), &normaliser, values(&d_out), &mut made)
-            .expect("the forward pass has checked the same call");
-        let made = [made.q, made.k, made.v];
-        for ((parent, tensor), made) in ops.parents.into_iter().zip(&tensors).zip(made) {
-            if let Some(parent) = parent {
-                let mut gradient = FlexTensor::empty(tensor.layout().shape().clone(), DType::F32);
-                gradient.storage_mut::<f32>().copy_from_slice(&made);
-                grads.register::<Flex>(parent.id, gradient);
-            }
-        }
     }
 }

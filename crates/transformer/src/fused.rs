@@ -1,8 +1,6 @@
 //! The operations between attentions as single operations on the CPU, with their own backward. Each returns nothing on
 //! another backend, and its caller composes it of the framework's operations instead.
 
-use std::sync::Arc;
-
 use burn::tensor::Tensor;
 use whatwhere_attention::bridge::{Operand, operation};
 use whatwhere_kernels::{Bend, CrossEntropy, Gate, Norm, Surprise};
@@ -30,34 +28,24 @@ pub(crate) fn norm(
     let bias_values = bias.as_ref().map(Operand::values);
     let call = Norm { is_centred, epsilon, gain: gain.values(), bias: bias_values };
     call.forward(x.values(), &mut out, &mut kept).ok()?;
-    let backward = move |x: &[f32], gain: &[f32], bias: Option<&[f32]>, kept: &[f32], d: &[f32]| {
+    let backward = move |x: &[f32], gain: &[f32], bias: Option<&[f32]>, d_out: &[f32]| {
         let call = Norm { is_centred, epsilon, gain, bias };
         let (mut d_x, mut d_gain) = (vec![0.0; x.len()], vec![0.0; gain.len()]);
         let mut d_bias = vec![0.0; bias.map_or(0, <[f32]>::len)];
-        call.backward(x, kept, d, &mut d_x, &mut d_gain, &mut d_bias).expect(CHECKED);
+        call.backward(x, &kept, d_out, &mut d_x, &mut d_gain, &mut d_bias).expect(CHECKED);
         (d_x, d_gain, d_bias)
     };
     Some(match bias {
-        None => operation(
-            [x, gain],
-            shape,
-            out,
-            kept,
-            Arc::new(move |[x, gain], kept, d| {
-                let (d_x, d_gain, _) = backward(x, gain, None, kept, d);
-                [d_x, d_gain]
-            }),
-        ),
-        Some(bias) => operation(
-            [x, gain, bias],
-            shape,
-            out,
-            kept,
-            Arc::new(move |[x, gain, bias], kept, d| {
-                let (d_x, d_gain, d_bias) = backward(x, gain, Some(bias), kept, d);
-                [d_x, d_gain, d_bias]
-            }),
-        ),
+        None => operation([x, gain], shape, out, move |seen| {
+            let [x, gain] = seen.operands;
+            let (d_x, d_gain, _) = backward(x, gain, None, seen.d_out);
+            [d_x, d_gain]
+        }),
+        Some(bias) => operation([x, gain, bias], shape, out, move |seen| {
+            let [x, gain, bias] = seen.operands;
+            let (d_x, d_gain, d_bias) = backward(x, gain, Some(bias), seen.d_out);
+            [d_x, d_gain, d_bias]
+        }),
     })
 }
 
@@ -73,12 +61,12 @@ pub(crate) fn bend(
     if let Some(gate) = gate {
         let gate = Operand::new(gate)?;
         Gate.forward(gate.values(), up.values(), &mut out).ok()?;
-        let gradient = |[gate, up]: &[&[f32]; 2], _: &[f32], d: &[f32]| {
-            let (mut d_gate, mut d_up) = (vec![0.0; d.len()], vec![0.0; d.len()]);
-            Gate.backward(gate, up, d, &mut d_gate, &mut d_up).expect(CHECKED);
+        return Some(operation([gate, up], shape, out, |seen| {
+            let [gate, up] = seen.operands;
+            let (mut d_gate, mut d_up) = (vec![0.0; up.len()], vec![0.0; up.len()]);
+            Gate.backward(gate, up, seen.d_out, &mut d_gate, &mut d_up).expect(CHECKED);
             [d_gate, d_up]
-        };
-        return Some(operation([gate, up], shape, out, Vec::new(), Arc::new(gradient)));
+        }));
     }
     let bend = match activation {
         Activation::Relu => Bend::Relu,
@@ -86,12 +74,11 @@ pub(crate) fn bend(
         Activation::Gelu | Activation::Swiglu => Bend::Gelu,
     };
     bend.forward(up.values(), &mut out).ok()?;
-    let gradient = move |[x]: &[&[f32]; 1], _: &[f32], d: &[f32]| {
-        let mut d_x = vec![0.0; d.len()];
-        bend.backward(x, d, &mut d_x).expect(CHECKED);
+    Some(operation([up], shape, out, move |seen| {
+        let mut d_x = vec![0.0; seen.d_out.len()];
+        bend.backward(seen.operands[0], seen.d_out, &mut d_x).expect(CHECKED);
         [d_x]
-    };
-    Some(operation([up], shape, out, Vec::new(), Arc::new(gradient)))
+    }))
 }
 
 /// `x + drop(y)`.
@@ -100,12 +87,11 @@ pub(crate) fn add_dropped(x: Tensor<3>, y: Tensor<3>, dropped: Dropped) -> Optio
     let (x, y) = (Operand::new(x)?, Operand::new(y)?);
     let mut out = x.values().to_vec();
     dropped.add(&mut out, y.values());
-    let gradient = move |_: &[&[f32]; 2], _: &[f32], d: &[f32]| {
-        let mut d_y = d.to_vec();
+    Some(operation([x, y], shape, out, move |seen| {
+        let mut d_y = seen.d_out.to_vec();
         dropped.apply(&mut d_y);
-        [d.to_vec(), d_y]
-    };
-    Some(operation([x, y], shape, out, Vec::new(), Arc::new(gradient)))
+        [seen.d_out.to_vec(), d_y]
+    }))
 }
 
 /// What a row of hidden states should predict.
@@ -135,18 +121,17 @@ pub fn cross_entropy(
     let call =
         CrossEntropy { width, vocabulary, is_embedding, targets: tokens, weights, smoothing };
     let (h, p) = (hidden.values(), projection.values());
-    let at = h.len();
-    let mut kept = vec![0.0; if learns { at + p.len() } else { 0 }];
+    let [mut d_hidden, mut d_projection] =
+        [h.len(), p.len()].map(|length| vec![0.0; if learns { length } else { 0 }]);
     let surprise = if learns {
-        let (d_hidden, d_projection) = kept.split_at_mut(at);
-        call.forward_backward(h, p, d_hidden, d_projection).ok()?
+        call.forward_backward(h, p, &mut d_hidden, &mut d_projection).ok()?
     } else {
         call.forward(h, p).ok()?
     };
-    let gradient = move |_: &[&[f32]; 2], kept: &[f32], d: &[f32]| {
-        let scaled = |values: &[f32]| values.iter().map(|value| value * d[0]).collect();
-        [scaled(&kept[..at]), scaled(&kept[at..])]
-    };
     let out = vec![surprise.loss as f32];
-    Some((operation([hidden, projection], [1], out, kept, Arc::new(gradient)), surprise))
+    let loss = operation([hidden, projection], [1], out, move |seen| {
+        let scaled = |values: &[f32]| values.iter().map(|value| value * seen.d_out[0]).collect();
+        [scaled(&d_hidden), scaled(&d_projection)]
+    });
+    Some((loss, surprise))
 }
