@@ -1,27 +1,24 @@
 //! Laws the fast path obeys whatever it computes: about places, threads, instruction sets, decoding, rows that see
-//! nothing, and numbers that are none.
+//! nothing, and buffers.
 
 mod common;
 
-use std::{f32::consts::TAU, ops::Range};
+use std::ops::Range;
 
 use rayon::ThreadPoolBuilder;
 use whatwhere_kernels::{
-    Angles, Attended, Attention, Bias, Feature, Focus, Gradients, Inputs, Kind, Layout, Magnitude,
-    Score, Shape, Simd,
-    pattern::{And, Causal, Full, KeyLengths, Pair, Pattern, from_fn},
+    Attended, Attention, Bias, Focus, Gradients, Inputs, Shape, Simd,
+    pattern::{And, Causal, Full, Pattern, from_fn},
 };
 
 use common::{
-    Case, PatternChoice, ROUNDING, Sizes, assert_close, assert_none, differences, every_extra,
-    every_pattern, every_position, every_score, found_slices, numbers, passes, reference_slices,
+    Case, PatternChoice, ROUNDING, Sizes, assert_none, differences, every_extra, every_pattern,
+    every_position, every_score, found_slices, numbers, passes, reference_slices, rows, sees,
     widen,
 };
 
 // Two results that are each within ROUNDING of the truth.
 const TWO_ROUNDINGS: f64 = 2.0 * ROUNDING;
-
-const SCALE_1: Score = Score::Dot { scale: 1.0 };
 
 #[test]
 fn shifting_both_places_leaves_everything_unchanged() {
@@ -279,145 +276,8 @@ fn no_keys_and_no_queries_give_zeros() {
     }
 }
 
-fn rows(shape: &Shape) -> impl Iterator<Item = Pair> + use<> {
-    let Shape { batch, heads, queries, .. } = *shape;
-    let rows = 0..batch * heads * queries;
-    rows.map(move |row| Pair {
-        batch: row / queries / heads,
-        head: row / queries % heads,
-        query: row % queries,
-        key: 0,
-    })
-}
-
-/// Whether the query of `at`, an index, sees a key of that index.
-fn sees(attention: &Attention, at: Pair, key: usize) -> bool {
-    let (query, key) = (attention.first_query + at.query, attention.first_key + key);
-    attention.pattern.sees(Pair { query, key, ..at })
-}
-
 fn all_zero(values: &[f32], row: usize, width: usize) -> bool {
     values[row * width..(row + 1) * width].iter().all(|&x| x == 0.0)
-}
-
-// The published PoPE example: a query at place 5, a key at place 2, four channels.
-const POPE_Q: [f32; 4] = [0.5, -1.0, 2.0, 0.0];
-const POPE_K: [f32; 4] = [1.0, 0.3, -0.7, 1.5];
-const POPE_DELTA: [f32; 4] = [0.0, -0.5, -1.0, -TAU];
-
-#[test]
-fn polar_scores_are_the_published_sums() {
-    let angles = Angles::new(&Angles::polar_frequencies(4, 10_000.0), 0..6, 1.0);
-    let inputs = Inputs { q: &POPE_Q, k: &POPE_K, v: &[0.0; 4] };
-    let cases = [
-        (None, 1.025753305470218),
-        (Some(&[0.0; 4][..]), 1.025753305470218),
-        (Some(&[-TAU; 4][..]), 1.025753305470218),
-        (Some(&POPE_DELTA[..]), 0.5408543511587064),
-    ];
-    for (delta, expected) in cases {
-        let attention = Attention {
-            first_query: 5,
-            first_key: 2,
-            score: SCALE_1,
-            features: vec![polar(delta, 4, &angles)],
-            ..Attention::new(Shape::square(1, 1, 1, 4), &Full)
-        };
-        // The logarithmic sum over a single key is its score.
-        let found = attention.forward(&inputs).unwrap().log_sum;
-        assert_close(&widen(&found), &[expected], ROUNDING, "score");
-    }
-}
-
-#[test]
-fn delta_moves_the_score_by_the_published_slopes() {
-    // A second key of magnitude 0 gives the softmax something to weigh against without touching δ; a bias shows the
-    // gradient that reaches each score. The scale keeps the weights from saturating.
-    let shape = Shape { keys: 2, value_dim: 1, ..Shape::square(1, 1, 1, 4) };
-    let angles = Angles::new(&Angles::polar_frequencies(4, 10_000.0), 0..6, 1.0);
-    let attention = Attention {
-        first_query: 5,
-        first_key: 2,
-        score: SCALE_1,
-        features: vec![polar(Some(&POPE_DELTA), 4, &angles)],
-        biases: vec![Bias::Dense { values: &[0.0; 2], shape: [1, 1, 1, 2], learned: true }],
-        ..Attention::new(shape, &Full)
-    };
-    let k = [POPE_K, [-1000.0; 4]].concat();
-    let inputs = Inputs { q: &POPE_Q, k: &k, v: &[1.0, 0.0] };
-    let (_, gradients) = passes(&attention, &inputs, &[1.0]);
-    let d_score = f64::from(gradients.biases[0].table[0]);
-    let slopes: Vec<f64> =
-        gradients.features[0].iter().map(|&d_delta| f64::from(d_delta) / d_score).collect();
-    let expected = [0.1805232522, 0.1919908640, 0.7351747773, 0.0035379841];
-    assert_close(&slopes, &expected, ROUNDING, "slopes");
-}
-
-#[test]
-fn rotary_turns_are_the_published_ones() {
-    let interleaved = [-1.27223251272, -1.83886498514, 2.87866810044, 4.08818663560];
-    let half_split = [-1.41335252078, 1.87911806669, -2.82885748174, 4.05819113540];
-    // A unit key at place 0 is not turned and reads one channel of the query at place 3.
-    let unit_keys: Vec<f32> = (0..16).map(|i| f32::from(i % 5 == 0)).collect();
-    let inputs = Inputs { q: &[1.0, 2.0, 3.0, 4.0].repeat(4), k: &unit_keys, v: &[0.0; 16] };
-    let angles = Angles::new(&Angles::rotary_frequencies(4, 10_000.0), 0..4, 1.0);
-    for (layout, expected) in [(Layout::Interleaved, interleaved), (Layout::HalfSplit, half_split)]
-    {
-        let attention = Attention {
-            first_query: 3,
-            score: SCALE_1,
-            features: vec![rotary(layout, 4, &angles)],
-            ..Attention::new(Shape::square(4, 1, 1, 4), &Full)
-        };
-        let found = attention.forward(&inputs).unwrap().log_sum;
-        assert_close(&widen(&found), &expected, ROUNDING, "turned query");
-    }
-}
-
-#[test]
-fn polar_without_delta_is_interleaved_rotary_of_twice_the_width() {
-    let (length, width) = (100, 6);
-    let narrow = Shape::square(1, 1, length, width);
-    let wide = Shape { head_dim: 2 * width, ..narrow };
-    let (q, k, v) =
-        (numbers(1, narrow.q_len()), numbers(2, narrow.k_len()), numbers(3, narrow.v_len()));
-    let d_out = numbers(4, narrow.out_len());
-    let places = 3..3 + length;
-    let polar_angles =
-        Angles::new(&Angles::polar_frequencies(width, 10_000.0), places.clone(), 1.0);
-    let rotary_angles = Angles::new(&Angles::rotary_frequencies(2 * width, 10_000.0), places, 1.0);
-    let call = |shape, feature| Attention {
-        first_query: 3,
-        first_key: 3,
-        score: SCALE_1,
-        features: vec![feature],
-        ..Attention::new(shape, &Causal { offset: 0 })
-    };
-    let softplus = |x: f32| f64::from(x).exp().ln_1p() as f32;
-    let pairs = |x: &[f32]| x.iter().flat_map(|&x| [softplus(x), 0.0]).collect::<Vec<f32>>();
-
-    let polar = passes(
-        &call(narrow, polar(Some(&[0.0; 6]), width, &polar_angles)),
-        &Inputs { q: &q, k: &k, v: &v },
-        &d_out,
-    );
-    let rotary = passes(
-        &call(wide, rotary(Layout::Interleaved, 2 * width, &rotary_angles)),
-        &Inputs { q: &pairs(&q), k: &pairs(&k), v: &v },
-        &d_out,
-    );
-    // The gradient of a magnitude is that of its pair's first channel; softplus has the slope σ(x).
-    let through = |d_pairs: &[f32], x: &[f32]| {
-        let slope = |x: f32| 1.0 / (1.0 + (-f64::from(x)).exp());
-        let magnitudes = d_pairs.iter().step_by(2).zip(x);
-        magnitudes.map(|(&d, &x)| f64::from(d) * slope(x)).collect::<Vec<f64>>()
-    };
-    let ((polar, d_polar), (rotary, d_rotary)) = (polar, rotary);
-    assert_close(&widen(&polar.out), &widen(&rotary.out), TWO_ROUNDINGS, "out");
-    assert_close(&widen(&polar.log_sum), &widen(&rotary.log_sum), TWO_ROUNDINGS, "log_sum");
-    assert_close(&widen(&d_polar.q), &through(&d_rotary.q, &q), TWO_ROUNDINGS, "d_q");
-    assert_close(&widen(&d_polar.k), &through(&d_rotary.k, &k), TWO_ROUNDINGS, "d_k");
-    assert_close(&widen(&d_polar.v), &widen(&d_rotary.v), TWO_ROUNDINGS, "d_v");
 }
 
 #[test]
@@ -436,109 +296,6 @@ fn scores_far_apart_and_large_additive_values_agree_with_the_reference() {
             let expected = reference_slices(attention, &inputs, d_out);
             let tolerance = if score.name == "dot" { COARSE } else { COARSE / 10.0 };
             let differences = differences(&found, &expected, tolerance);
-            assert!(differences.is_empty(), "{}: {differences:?}", score.name);
-        });
-    }
-}
-
-#[test]
-fn a_query_that_is_not_a_number_spoils_its_row_and_no_other() {
-    let spoiled = 50;
-    for case in nan_cases() {
-        case.run(|attention, inputs, _| {
-            let clean = attention.forward(inputs).expect("the case is allowed");
-            let mut q = inputs.q.to_vec();
-            q[spoiled * attention.shape.head_dim + 1] = f32::NAN;
-            let made = attention.forward(&Inputs { q: &q, ..*inputs }).expect("as before");
-            let sees_any = |at| (0..attention.shape.keys).any(|key| sees(attention, at, key));
-            for (row, at) in rows(&attention.shape).enumerate() {
-                assert_row(&case, &made, &clean, row, row == spoiled && sees_any(at));
-            }
-        });
-    }
-}
-
-#[test]
-fn a_key_that_is_not_a_number_spoils_the_rows_that_see_it_and_no_other() {
-    for spoiled in [0, 40, 129] {
-        for case in nan_cases() {
-            case.run(|attention, inputs, _| {
-                let clean = attention.forward(inputs).expect("the case is allowed");
-                let mut k = inputs.k.to_vec();
-                k[spoiled * attention.shape.head_dim + 1] = f32::NAN;
-                let made = attention.forward(&Inputs { k: &k, ..*inputs }).expect("as before");
-                for (row, at) in rows(&attention.shape).enumerate() {
-                    let reads = at.batch == 0 && attention.shape.kv_head(at.head) == 0;
-                    let sees = reads && sees(attention, at, spoiled);
-                    assert_row(&case, &made, &clean, row, sees);
-                }
-            });
-        }
-    }
-}
-
-/// Every pattern, and every score, that NaN is tried with.
-fn nan_cases() -> impl Iterator<Item = Case> {
-    let base = Case::new(Sizes::of(97, 130));
-    let patterns = every_pattern().into_iter().map(move |pattern| Case { pattern, ..base });
-    let causal = Case { pattern: PatternChoice::CAUSAL, ..base };
-    let scores = every_score().into_iter().map(move |score| Case { score, ..causal });
-    let positions = every_position().into_iter().map(move |position| Case { position, ..causal });
-    patterns.chain(scores).chain(positions)
-}
-
-/// A spoiled row is NaN throughout; another one is what it was, up to rounding (additive scores are formed in
-/// another way beside numbers that are too large or none).
-#[track_caller]
-fn assert_row(case: &Case, made: &Attended, clean: &Attended, row: usize, spoiled: bool) {
-    let width = case.sizes.shape.value_dim;
-    let out = |made: &Attended| widen(&made.out[row * width..(row + 1) * width]);
-    let name = || format!("row {row}: {}", case.name());
-    if spoiled {
-        assert!(out(made).iter().all(|x| x.is_nan()) && made.log_sum[row].is_nan(), "{}", name());
-    } else {
-        assert_close(&out(made), &out(clean), ROUNDING, &name());
-        assert_close(
-            &widen(&made.log_sum[row..=row]),
-            &widen(&clean.log_sum[row..=row]),
-            ROUNDING,
-            &name(),
-        );
-    }
-}
-
-#[test]
-fn padding_that_is_not_a_number_spoils_nothing_beyond_its_panel() {
-    // Keys are worked on in panels of 32. Those wholly beyond a sequence's length are never read; a NaN value in the
-    // panel that holds the last key still meets a weight of 0, and 0 · NaN is NaN.
-    const PANEL: usize = 32;
-    let keys = 200;
-    let lengths = [70, 96, 130];
-    let pattern = KeyLengths::new(lengths.to_vec()).unwrap();
-    for score in every_score() {
-        let case = Case { score, ..Case::new(Sizes::of(50, keys).batch(3)) };
-        case.run(|attention, inputs, d_out| {
-            let attention = Attention { pattern: &pattern, ..attention.clone() };
-            let clean = passes(&attention, inputs, d_out);
-            let (mut k, mut v) = (inputs.k.to_vec(), inputs.v.to_vec());
-            let shape = attention.shape;
-            for (batch, length) in lengths.iter().enumerate() {
-                for head in 0..shape.kv_heads {
-                    let unread = length.next_multiple_of(PANEL);
-                    let (k_head, v_head) = (shape.k_head(batch, head), shape.v_head(batch, head));
-                    k[k_head][unread * shape.head_dim..].fill(f32::NAN);
-                    v[v_head][unread * shape.value_dim..].fill(f32::NAN);
-                }
-            }
-            let mut spoiled = passes(&attention, &Inputs { k: &k, v: &v, ..*inputs }, d_out);
-            // Their own gradient, 0 by the rules, may be NaN: it passes through what the key was.
-            for (d_k, k) in spoiled.1.k.iter_mut().zip(&k) {
-                *d_k = if k.is_nan() { 0.0 } else { *d_k };
-            }
-            // Rounding, because additive scores are formed in another way beside NaN.
-            let [spoiled, clean] =
-                [spoiled, clean].map(|(made, d)| found_slices(&attention, &made, &d));
-            let differences = differences(&spoiled, &clean, ROUNDING);
             assert!(differences.is_empty(), "{}: {differences:?}", score.name);
         });
     }
@@ -619,13 +376,4 @@ fn a_pattern_may_call_attention_itself() {
 fn found(attention: &Attention, inputs: &Inputs, d_out: &[f32]) -> Vec<common::Slice> {
     let (made, gradients) = passes(attention, inputs, d_out);
     found_slices(attention, &made, &gradients)
-}
-
-fn rotary<'a>(layout: Layout, width: usize, angles: &'a Angles) -> Feature<'a> {
-    Feature { kind: Kind::Rotary { layout }, channels: 0..width, heads: 0..1, angles }
-}
-
-fn polar<'a>(delta: Option<&'a [f32]>, width: usize, angles: &'a Angles) -> Feature<'a> {
-    let kind = Kind::Polar { magnitude: Magnitude::Softplus, delta };
-    Feature { kind, channels: 0..width, heads: 0..1, angles }
 }

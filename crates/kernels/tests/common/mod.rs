@@ -8,6 +8,7 @@ mod positions;
 
 use whatwhere_kernels::{
     Attended, Attention, Bias, Dropout, Focus, Gradients, Inputs, Score, Shape,
+    pattern::Pair,
     reference::{self, Values},
 };
 
@@ -332,4 +333,21 @@ pub(crate) fn assert_none(complaints: &[String], checked: usize) {
     const SHOWN: usize = 40;
     let shown = complaints.iter().take(SHOWN).map(|c| format!("\n  {c}")).collect::<String>();
     assert!(complaints.is_empty(), "{} complaints in {checked} cases:{shown}", complaints.len());
+}
+
+pub(crate) fn rows(shape: &Shape) -> impl Iterator<Item = Pair> + use<> {
+    let Shape { batch, heads, queries, .. } = *shape;
+    let rows = 0..batch * heads * queries;
+    rows.map(move |row| Pair {
+        batch: row / queries / heads,
+        head: row / queries % heads,
+        query: row % queries,
+        key: 0,
+    })
+}
+
+/// Whether the query of `at`, an index, sees a key of that index.
+pub(crate) fn sees(attention: &Attention, at: Pair, key: usize) -> bool {
+    let (query, key) = (attention.first_query + at.query, attention.first_key + key);
+    attention.pattern.sees(Pair { query, key, ..at })
 }
