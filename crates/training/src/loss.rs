@@ -43,7 +43,9 @@ impl Loaded {
             let ids: Vec<i32> = tokens.iter().map(|id| *id as i32).collect();
             Tensor::<2, Int>::from_data(TensorData::new(ids, [rows, length]), device)
         };
-        if let Some(token) = batch.tokens.iter().find(|id| **id as usize >= vocabulary) {
+        let source = batch.source.iter().flat_map(|source| &source.tokens);
+        let mut read = batch.tokens.iter().chain(source);
+        if let Some(token) = read.find(|id| **id as usize >= vocabulary) {
             return Err(Error::Settings(format!(
                 "token {token} is unknown to the model, whose vocabulary has {vocabulary}"
             )));

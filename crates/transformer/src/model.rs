@@ -238,7 +238,7 @@ impl Model {
         seeds: &mut Seeds,
         path: Path,
     ) -> Result<Tensor<3>, Error> {
-        let x = self.embed(&tokens.ids)?;
+        let x = self.embed(&tokens.ids);
         let mut pass = Pass {
             lengths: tokens.lengths.as_deref(),
             documents: tokens.documents.as_deref(),
@@ -261,22 +261,22 @@ impl Model {
         recalls: Recalls,
     ) -> Result<Tensor<3>, Error> {
         let decoder = self.decoder.as_ref().expect("callers have a decoder");
-        let x = self.embed(&tokens.ids)?;
+        let x = self.embed(&tokens.ids);
         // Padding stands at the end, where a causal pattern hides it.
         let documents = tokens.documents.as_deref();
         let mut pass = Pass { lengths: None, documents, memory, seeds, path };
         decoder.forward(x, first, &mut pass, recalls)
     }
 
-    fn embed(&self, ids: &Tensor<2, Int>) -> Result<Tensor<3>, Error> {
+    fn embed(&self, ids: &Tensor<2, Int>) -> Tensor<3> {
         let x = self.embedding.forward(ids.clone());
-        Ok(match self.settings.scale_embeddings {
+        match self.settings.scale_embeddings {
             true => x * (self.settings.width as f64).sqrt(),
             false => x,
-        })
+        }
     }
 
-    /// Whether only the family matters to a caller.
+    /// Which stacks it has.
     pub fn family(&self) -> Family {
         self.settings.family
     }

@@ -49,7 +49,7 @@ impl Model {
     }
 }
 
-/// The name of the parameter at hand, without the names of enum variants.
+/// The name of the parameter at hand: the fields and indices that lead to it.
 #[derive(Default)]
 pub(crate) struct Path(Vec<String>);
 

@@ -150,7 +150,7 @@ impl ModuleVisitor for Taking<'_> {
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let value = param.val();
-        // A parameter that no target has reached, such as an unused expert of a place, has no gradient.
+        // A parameter that no target reaches has no gradient.
         let gradient = match value.grad_remove(&mut self.gradients) {
             Some(gradient) => gradient.into_data().try_into_vec().expect("gradients are f32"),
             None => vec![0.0; value.shape().num_elements()],

@@ -1,18 +1,19 @@
 //! The loop: batches in, a run folder out.
 //!
 //! A batch is a function of seed and step, dropout too, and the file to go on from holds everything else; so a run that
-//! was killed and resumed has the same bits as one that never stopped.
+//! was killed and resumed has the same bits as one that never stopped. `saving.rs` writes that file and reads it again.
 
-use std::{collections::BTreeMap, time::Instant};
+mod saving;
+
+use std::time::Instant;
 
 use burn::{module::Module, tensor::Device};
 use serde::Serialize;
 use whatwhere_data::{BatchSettings, Batches, Corpus, Split};
-use whatwhere_transformer::{Mode, Model, Parameter, Segments};
+use whatwhere_transformer::{Mode, Model, Segments};
 
 use crate::{
     Error, Evaluation, Folder, RunSettings,
-    checkpoint::Checkpoint,
     evaluate::evaluate,
     interrupt::Interrupt,
     journal::Journal,
@@ -118,43 +119,6 @@ impl Trainer {
         Ok(trainer)
     }
 
-    /// Goes on from the last checkpoint of a run. The corpus must be the one it began with.
-    pub fn resume(settings: RunSettings, corpus: Corpus, folder: Folder) -> Result<Self, Error> {
-        let begun = folder.load_settings()?;
-        let lock = Lock::acquire(folder.path())?;
-        let mut settings = settings;
-        settings.resolve(corpus.vocabulary())?;
-        check_same(&begun, &settings)?;
-        let path = folder.last();
-        let mut checkpoint = Checkpoint::load(&path)?;
-        let fingerprint: u64 = checkpoint.word(&path, "fingerprint")?;
-        if fingerprint != corpus.fingerprint() {
-            return Err(Error::DataChanged { folder: folder.path().into() });
-        }
-        let maybe = |key: &str| checkpoint.words.get(key).and_then(|word| word.parse().ok());
-        let progress = Progress {
-            step: checkpoint.word(&path, "step")?,
-            tokens: checkpoint.word(&path, "tokens")?,
-            first_loss: maybe("first_loss"),
-            best: maybe("best"),
-            stale: checkpoint.word(&path, "stale")?,
-        };
-        let device = Device::flex().autodiff();
-        let model = settings.model.build(settings.seed, &device)?;
-        let model = model.with_parameters(checkpoint.take("model."))?;
-        let board = tensorboard::Writer::resume(folder.path(), progress.step)?;
-        let mut trainer = Self::new(settings, corpus, folder, model, progress, board, lock)?;
-        for slot in 0..trainer.working.slots_each() {
-            for array in checkpoint.take(&format!("slot{slot}.")) {
-                trainer.working.slots.entry(array.name).or_default().push(array.values);
-            }
-        }
-        trainer.recall(checkpoint.take("memory."));
-        trainer.journal.truncate_after(progress.step)?;
-        trainer.folder.save_settings(&trainer.settings)?;
-        Ok(trainer)
-    }
-
     fn new(
         settings: RunSettings,
         corpus: Corpus,
@@ -254,8 +218,7 @@ impl Trainer {
             if self.segments.is_some() && self.batches.begins_anew(at) {
                 self.segments = Some(Segments::default());
             }
-            let seed =
-                (self.settings.seed ^ 0xD5).wrapping_add(at.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+            let seed = self.dropout_seed(at);
             let mode = Mode { seed: Some(seed), ..Mode::default() };
             let smoothing = training.label_smoothing;
             let segments = self.segments.as_mut();
@@ -285,6 +248,13 @@ impl Trainer {
         self.progress.step = step;
         self.progress.tokens += tokens;
         Ok(Record { loss, lr, gradient, tokens_per_second: 0.0, tokens: self.progress.tokens })
+    }
+
+    /// The seed of a batch's dropout: another stream than the data's of the same seed, and far from its neighbours'.
+    fn dropout_seed(&self, batch: u64) -> u64 {
+        const STREAM: u64 = 0xD5;
+        const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15; // 2⁶⁴ over the golden ratio
+        (self.settings.seed ^ STREAM).wrapping_add(batch.wrapping_mul(GOLDEN))
     }
 
     fn log(&mut self, record: &Record, step: u64) -> Result<(), Error> {
@@ -327,73 +297,6 @@ impl Trainer {
         watcher.evaluated(&evaluation, step, best, &model);
         Ok(())
     }
-
-    /// Writes `model.safetensors`.
-    fn keep(&self, model: &Model) -> Result<(), Error> {
-        let words = BTreeMap::from([("step".into(), self.progress.step.to_string())]);
-        Checkpoint { arrays: model.parameters(), words }.save(&self.folder.model())
-    }
-
-    /// Writes `last.safetensors`, and `model.safetensors` if there is none yet.
-    fn save(&mut self) -> Result<(), Error> {
-        self.journal.sync()?;
-        let mut arrays = Vec::new();
-        let parameters = self.model.parameters();
-        for parameter in &parameters {
-            if let Some(slots) = self.working.slots.get(&parameter.name) {
-                arrays.extend(slots.iter().enumerate().map(|(slot, values)| Parameter {
-                    name: format!("slot{slot}.{}", parameter.name),
-                    shape: parameter.shape.clone(),
-                    values: values.clone(),
-                }));
-            }
-        }
-        arrays.extend(parameters.into_iter().map(|mut parameter| {
-            parameter.name.insert_str(0, "model.");
-            parameter
-        }));
-        arrays.extend(self.remembered());
-        let Progress { step, tokens, first_loss, best, stale } = self.progress;
-        let mut words = BTreeMap::from([
-            ("step".into(), step.to_string()),
-            ("tokens".into(), tokens.to_string()),
-            ("stale".into(), stale.to_string()),
-            ("fingerprint".into(), self.corpus.fingerprint().to_string()),
-        ]);
-        words.extend(first_loss.map(|loss| ("first_loss".into(), loss.to_string())));
-        words.extend(best.map(|loss| ("best".into(), loss.to_string())));
-        Checkpoint { arrays, words }.save(&self.folder.last())?;
-        if !self.folder.model().exists() {
-            self.keep(&self.model)?;
-        }
-        Ok(())
-    }
-
-    /// The hidden states kept from the segments before.
-    fn remembered(&self) -> Vec<Parameter> {
-        let layers = self.segments.iter().flat_map(|segments| segments.layers.iter().enumerate());
-        layers
-            .filter_map(|(layer, states)| {
-                let states = states.clone()?;
-                let shape = states.dims().to_vec();
-                let values = states.into_data().try_into_vec().expect("states are f32");
-                Some(Parameter { name: format!("memory.{layer}"), shape, values })
-            })
-            .collect()
-    }
-
-    fn recall(&mut self, arrays: Vec<Parameter>) {
-        let Some(segments) = &mut self.segments else { return };
-        segments.layers = vec![None; self.settings.model.layers];
-        for array in arrays {
-            let data = burn::tensor::TensorData::new(array.values, array.shape);
-            if let Some(layer) =
-                array.name.parse().ok().and_then(|i: usize| segments.layers.get_mut(i))
-            {
-                *layer = Some(burn::tensor::Tensor::from_data(data, &self.device));
-            }
-        }
-    }
 }
 
 #[derive(Serialize)]
@@ -410,27 +313,6 @@ pub fn batches(settings: &RunSettings, corpus: &Corpus, split: Split) -> Result<
         is_continuous: settings.model.memory > 0,
     };
     Ok(Batches::new(corpus, split, &settings)?)
-}
-
-/// Refuses to go on with other settings than the run began with; only its length and its records may change.
-fn check_same(begun: &RunSettings, now: &RunSettings) -> Result<(), Error> {
-    let mut allowed = begun.clone();
-    let training = &now.training;
-    allowed.training.steps = training.steps;
-    allowed.training.evaluate_every = training.evaluate_every;
-    allowed.training.evaluate_batches = training.evaluate_batches;
-    allowed.training.log_every = training.log_every;
-    allowed.training.checkpoint_every = training.checkpoint_every;
-    allowed.training.patience = training.patience;
-    if allowed == *now {
-        return Ok(());
-    }
-    let (before, after) = (allowed.to_toml()?, now.to_toml()?);
-    let differs = before.lines().zip(after.lines()).find(|(a, b)| a != b);
-    let (before, after) = differs.unwrap_or(("fewer settings", "more settings"));
-    Err(Error::Settings(format!(
-        "the run began with `{before}`, found `{after}`; start a new run for that"
-    )))
 }
 
 /// Tokens per second over the last updates.
