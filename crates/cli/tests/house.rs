@@ -3,13 +3,14 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 /// Each crate and those it may know.
-const MAY_KNOW: [(&str, &[&str]); 6] = [
+const MAY_KNOW: [(&str, &[&str]); 7] = [
     ("kernels", &[]),
     ("attention", &["kernels"]),
     ("transformer", &["attention", "kernels"]),
     ("data", &[]),
     ("training", &["attention", "data", "transformer"]),
-    ("cli", &["attention", "data", "kernels", "training", "transformer"]),
+    ("lab", &["attention", "data", "kernels", "training", "transformer"]),
+    ("cli", &["attention", "data", "kernels", "lab", "training", "transformer"]),
 ];
 
 #[test]

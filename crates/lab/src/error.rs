@@ -1,0 +1,22 @@
+//! What the lab refuses or could not do.
+
+/// What was wrong, what was found, what would be right.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Something asked for that does not exist or makes no sense.
+    #[error("{0}")]
+    Request(String),
+    /// From a run.
+    #[error(transparent)]
+    Training(#[from] whatwhere_training::Error),
+    /// From a corpus.
+    #[error(transparent)]
+    Data(#[from] whatwhere_data::Error),
+    /// From a model.
+    #[error(transparent)]
+    Transformer(#[from] whatwhere_transformer::Error),
+    /// From an attention layer.
+    #[error(transparent)]
+    Attention(#[from] whatwhere_attention::Error),
+}
