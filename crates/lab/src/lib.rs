@@ -1,5 +1,21 @@
-//! Many runs side by side, and pictures of what they learned.
+//! Many runs side by side, lengths beyond the trained one, and pictures of what was learned.
+//!
+//! - [`grid`] makes cells of settings that take several values, [`budget`] says what each may spend.
+//! - [`compare`] trains and measures them, [`extrapolate`] tries lengths nobody trained, [`cost`] predicts and counts.
+//! - [`search`] finds the settings at which a cell does best; [`standard`] is the comparison that runs without being asked for.
+//! - [`results`] sums up over seeds by [`statistics`]; [`verdict`] says it in words, [`report`] shows it.
 
+pub mod budget;
+pub mod compare;
+pub mod cost;
 mod error;
+pub mod extrapolate;
+pub mod grid;
+pub mod report;
+pub mod results;
+pub mod search;
+pub mod standard;
+pub mod statistics;
+pub mod verdict;
 
 pub use error::Error;

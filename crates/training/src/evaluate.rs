@@ -1,21 +1,25 @@
 //! How good a model is on data it has not learned from.
 
 use burn::tensor::Device;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use whatwhere_data::Batches;
-use whatwhere_transformer::{Mode, Model, Segments};
+use whatwhere_transformer::{Model, Segments};
 
-use crate::{Error, loss::Loaded, statistics};
+use crate::{
+    Error,
+    loss::{Loaded, Part},
+    statistics,
+};
 
 /// Figures of one evaluation.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// Nats per token that counts.
     pub loss: f64,
     /// e to the loss.
     pub perplexity: f64,
     /// Bits per byte of text, where tokens stand for text.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bits_per_byte: Option<f64>,
     /// Share of tokens that count whose target is the likeliest.
     pub accuracy: f64,
@@ -30,8 +34,56 @@ pub fn evaluate(
     limit: Option<usize>,
     bytes_per_token: Option<f64>,
 ) -> Result<Evaluation, Error> {
+    let parts = by_place(model, batches, limit, &[usize::MAX])?;
+    Ok(parts[0].evaluation(bytes_per_token))
+}
+
+/// What a model makes of some places of every row.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Places {
+    sum: Part,
+}
+
+impl Places {
+    /// Tokens that count.
+    pub fn tokens(&self) -> u64 {
+        self.sum.places
+    }
+
+    /// All of them together.
+    pub fn total(parts: &[Self]) -> Self {
+        let mut sum = Part::default();
+        parts.iter().for_each(|part| sum += part.sum);
+        Self { sum }
+    }
+
+    /// The figures; not numbers if nothing counts.
+    pub fn evaluation(&self, bytes_per_token: Option<f64>) -> Evaluation {
+        let Part { nats, weight, right, places } = self.sum;
+        let loss = nats / weight;
+        Evaluation {
+            loss,
+            perplexity: statistics::perplexity(nats, weight as u64),
+            bits_per_byte: bytes_per_token.map(|bytes| statistics::bits_per_byte(loss, 1) / bytes),
+            accuracy: right as f64 / places as f64,
+            tokens: places,
+        }
+    }
+}
+
+/// [`evaluate`], apart for places of a row below each of `ends` and not below the one before; the last takes the rest.
+///
+/// # Panics
+/// If `ends` is empty.
+pub fn by_place(
+    model: &Model,
+    batches: &Batches,
+    limit: Option<usize>,
+    ends: &[usize],
+) -> Result<Vec<Places>, Error> {
+    assert!(!ends.is_empty(), "places end somewhere");
     let device = Device::flex();
-    let (mut nats, mut weight, mut right, mut places) = (0.0, 0.0, 0, 0);
+    let mut parts = vec![Places::default(); ends.len()];
     let mut segments = (model.settings().memory > 0).then(Segments::default);
     let mut rows = 0;
     for batch in batches.evaluation(limit) {
@@ -41,21 +93,13 @@ pub fn evaluate(
             segments = Some(Segments::default());
         }
         let loaded = Loaded::new(&batch, model, &device)?;
-        let surprise = loaded.surprise(model, segments.as_mut(), Mode::default(), 0.0)?;
-        nats += surprise.nats;
-        right += surprise.right;
-        weight += loaded.weight;
-        places += loaded.places();
+        let found = loaded.by_place(model, segments.as_mut(), ends)?;
+        for (part, found) in parts.iter_mut().zip(found) {
+            part.sum += found;
+        }
     }
-    if places == 0 {
+    if parts.iter().all(|part| part.tokens() == 0) {
         return Err(Error::Settings("nothing to evaluate: the split holds no batch".into()));
     }
-    let loss = nats / weight;
-    Ok(Evaluation {
-        loss,
-        perplexity: statistics::perplexity(nats, weight as u64),
-        bits_per_byte: bytes_per_token.map(|bytes| statistics::bits_per_byte(loss, 1) / bytes),
-        accuracy: right as f64 / places as f64,
-        tokens: places,
-    })
+    Ok(parts)
 }

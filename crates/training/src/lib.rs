@@ -45,7 +45,7 @@ pub mod tensorboard;
 pub mod trainer;
 
 pub use error::Error;
-pub use evaluate::{Evaluation, evaluate};
+pub use evaluate::{Evaluation, Places, by_place, evaluate};
 pub use folder::Folder;
 pub use run::{BLANK, Filling, Generation, Run, Translation};
 pub use settings::{RunSettings, TrainingSettings};

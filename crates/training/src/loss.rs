@@ -16,6 +16,10 @@ pub(crate) struct Loaded {
     source: Option<Sequences>,
     /// Places that count, as indices into `rows · length`; nothing if all do.
     counted: Option<Tensor<1, Int>>,
+    /// The same as numbers.
+    places: Vec<usize>,
+    /// Tokens of a row, padding included.
+    length: usize,
     /// Targets of those places.
     targets: Vec<u32>,
     /// Their weights; nothing if all are 1.
@@ -34,6 +38,31 @@ pub(crate) struct Surprise {
     pub(crate) nats: f64,
     /// Places that count whose target is the likeliest token.
     pub(crate) right: u64,
+}
+
+/// Sums over some places.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Part {
+    pub(crate) nats: f64,
+    pub(crate) weight: f64,
+    pub(crate) right: u64,
+    pub(crate) places: u64,
+}
+
+impl std::ops::AddAssign for Part {
+    fn add_assign(&mut self, other: Self) {
+        self.nats += other.nats;
+        self.weight += other.weight;
+        self.right += other.right;
+        self.places += other.places;
+    }
+}
+
+/// The loss of `[places, width]` states as one operation; nothing on other backends than the CPU's.
+fn fused_surprise(model: &Model, hidden: Tensor<2>, targets: Targets) -> Option<Surprise> {
+    let (projection, is_embedding) = model.projection();
+    let (loss, surprise) = fused::cross_entropy(hidden, projection, is_embedding, targets)?;
+    Some(Surprise { loss, nats: surprise.loss, right: surprise.right })
 }
 
 impl Loaded {
@@ -72,6 +101,8 @@ impl Loaded {
             targets: places.iter().map(|place| batch.targets[*place]).collect(),
             weight: weights.iter().map(|weight| f64::from(*weight)).sum(),
             weights: (!even).then_some(weights),
+            places,
+            length: batch.length,
             read: (batch.tokens.len() + batch.source.as_ref().map_or(0, |s| s.tokens.len())) as u64,
         })
     }
@@ -84,29 +115,77 @@ impl Loaded {
         mode: Mode,
         smoothing: f64,
     ) -> Result<Surprise, Error> {
+        let hidden = self.hidden(model, segments, mode)?;
+        let hidden = match &self.counted {
+            None => hidden,
+            Some(places) => hidden.select(0, places.clone()),
+        };
+        let targets = Targets {
+            tokens: &self.targets,
+            weights: self.weights.as_deref(),
+            smoothing: smoothing as f32,
+        };
+        if mode.path != Path::Composed
+            && let Some(surprise) = fused_surprise(model, hidden.clone(), targets)
+        {
+            return Ok(surprise);
+        }
+        Ok(self.composed(model.logits(hidden.unsqueeze_dim(0)).squeeze_dim::<2>(0), smoothing))
+    }
+
+    /// The loss of the batch, apart for places of a row below each of `ends` and not below the one before.
+    pub(crate) fn by_place(
+        &self,
+        model: &Model,
+        segments: Option<&mut Segments>,
+        ends: &[usize],
+    ) -> Result<Vec<Part>, Error> {
+        let hidden = self.hidden(model, segments, Mode::default())?;
+        let device = hidden.device();
+        let mut parts = vec![Part::default(); ends.len()];
+        let mut members: Vec<Vec<usize>> = vec![Vec::new(); ends.len()];
+        for (index, place) in self.places.iter().enumerate() {
+            let part = ends.partition_point(|end| *end <= place % self.length);
+            members[part.min(ends.len() - 1)].push(index);
+        }
+        for (part, members) in parts.iter_mut().zip(members) {
+            if members.is_empty() {
+                continue;
+            }
+            let rows: Vec<i32> = members.iter().map(|index| self.places[*index] as i32).collect();
+            let rows = Tensor::<1, Int>::from_data(rows.as_slice(), &device);
+            let tokens: Vec<u32> = members.iter().map(|index| self.targets[*index]).collect();
+            let weights: Option<Vec<f32>> =
+                self.weights.as_ref().map(|all| members.iter().map(|index| all[*index]).collect());
+            let targets = Targets { tokens: &tokens, weights: weights.as_deref(), smoothing: 0.0 };
+            let surprise = fused_surprise(model, hidden.clone().select(0, rows), targets)
+                .expect("evaluation runs on the CPU");
+            let weight = weights.map_or(tokens.len() as f64, |weights| {
+                weights.iter().map(|weight| f64::from(*weight)).sum()
+            });
+            *part = Part {
+                nats: surprise.nats,
+                weight,
+                right: surprise.right,
+                places: tokens.len() as u64,
+            };
+        }
+        Ok(parts)
+    }
+
+    /// The last layer's states, `[rows · length, width]`.
+    fn hidden(
+        &self,
+        model: &Model,
+        segments: Option<&mut Segments>,
+        mode: Mode,
+    ) -> Result<Tensor<2>, Error> {
         let hidden = match segments {
             Some(segments) => model.segment(&self.tokens, segments, mode)?,
             None => model.hidden(self.source.as_ref(), &self.tokens, mode)?,
         };
         let [rows, length, width] = hidden.dims();
-        let hidden = hidden.reshape([rows * length, width]);
-        let hidden = match &self.counted {
-            None => hidden,
-            Some(places) => hidden.select(0, places.clone()),
-        };
-        if mode.path != Path::Composed {
-            let targets = Targets {
-                tokens: &self.targets,
-                weights: self.weights.as_deref(),
-                smoothing: smoothing as f32,
-            };
-            let (projection, is_embedding) = model.projection();
-            let made = fused::cross_entropy(hidden.clone(), projection, is_embedding, targets);
-            if let Some((loss, surprise)) = made {
-                return Ok(Surprise { loss, nats: surprise.loss, right: surprise.right });
-            }
-        }
-        Ok(self.composed(model.logits(hidden.unsqueeze_dim(0)).squeeze_dim::<2>(0), smoothing))
+        Ok(hidden.reshape([rows * length, width]))
     }
 
     /// The loss of `[places, vocabulary]` logits by the framework's operations.
@@ -129,11 +208,6 @@ impl Loaded {
         let loss = each.sum();
         let nats = f64::from(loss.clone().into_scalar::<f32>());
         Surprise { loss, nats, right }
-    }
-
-    /// Places that count.
-    pub(crate) fn places(&self) -> u64 {
-        self.targets.len() as u64
     }
 }
 

@@ -39,6 +39,8 @@ presets! {
     "genome",
     "long",
     "tasks",
+    "compare-text",
+    "compare-indexing",
     "transformer-base",
     "pope-indirect",
     "pope-jsb",

@@ -72,8 +72,17 @@ const TOGETHER: usize = 32;
 impl Run {
     /// Opens a run folder.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::open_changed(folder, &[])
+    }
+
+    /// Opens a run folder with other settings than it was trained with, where they leave the parameters as they are:
+    /// `model.attention.position.scaling.kind=ntk`.
+    pub fn open_changed(folder: impl AsRef<Path>, changes: &[String]) -> Result<Self, Error> {
         let folder = Folder::new(folder.as_ref());
-        let settings = folder.load_settings()?;
+        let mut settings = folder.load_settings()?;
+        if !changes.is_empty() {
+            settings = RunSettings::read(&settings.to_toml()?, changes)?;
+        }
         let tokenizer = Tokenizer::load(&folder.tokenizer())?;
         let mut checkpoint = Checkpoint::load(&folder.model())?;
         let step = checkpoint.word(&folder.model(), "step")?;

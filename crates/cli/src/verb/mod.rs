@@ -1,8 +1,10 @@
 //! The verbs, one file each.
 
+pub(crate) mod compare;
 pub(crate) mod config;
 pub(crate) mod data;
 pub(crate) mod evaluate;
+pub(crate) mod extrapolate;
 pub(crate) mod fill;
 pub(crate) mod generate;
 pub(crate) mod train;

@@ -223,7 +223,7 @@ choice! {
 
 impl Source {
     /// The task, where the source is one.
-    pub(crate) fn task(&self) -> Option<&dyn Task> {
+    pub fn task(&self) -> Option<&dyn Task> {
         match self {
             Self::Text(_) | Self::Pairs(_) | Self::Chorales(_) | Self::Fasta(_) => None,
             Self::IndirectIndexing(task) => Some(task),

@@ -1,0 +1,171 @@
+//! `whatwhere compare`: a grid of settings, trained under equal conditions, with a report.
+
+use std::{
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use serde_json::json;
+use whatwhere_lab::{
+    budget::Budget,
+    compare::{Comparison, Corpora},
+    grid::Axis,
+    report,
+    results::Results,
+    search::Search,
+    standard,
+};
+use whatwhere_training::interrupt::{EXIT_CODE, Interrupt};
+
+use crate::{comparing::Progress, failure::Failure, ranking, verb::Settings};
+
+/// What to compare, and how long.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Compare {
+    #[command(flatten)]
+    settings: Settings,
+    /// A setting and its values, such as position=rotary,alibi,polar; can be repeated, every combination is a cell.
+    #[arg(long, value_name = "KEY=VALUE,VALUE,…")]
+    over: Vec<String>,
+    /// Runs of every cell, with seeds that follow the settings' own.
+    #[arg(long, default_value_t = 1)]
+    seeds: u64,
+    /// What each run may spend: steps=800, tokens=2e6, minutes=5 or flops=1e13; default the settings' own steps.
+    #[arg(long)]
+    budget: Option<Budget>,
+    /// Lengths to read without training, for text; default 1, 2, 4, 8 and 16 times the trained one. 0 tries none.
+    #[arg(long, value_delimiter = ',')]
+    lengths: Vec<usize>,
+    /// Tokens of held-out text read at each length.
+    #[arg(long, default_value_t = 65_536)]
+    tokens: usize,
+    /// The cell that others are held against; default the first.
+    #[arg(long, value_name = "CELL")]
+    baseline: Option<String>,
+    /// Also translate the held-out pairs and score them; for translation.
+    #[arg(long)]
+    bleu: bool,
+    /// First try so many samples of each cell's settings in ever longer runs, and compare each cell at its best.
+    #[arg(long, value_name = "N")]
+    search: Option<usize>,
+    /// What a search samples, such as lr=1e-4..1e-2 (evenly in the logarithm) or width=64,128; default lr around its setting.
+    #[arg(long, value_name = "KEY=LOW..HIGH", requires = "search")]
+    range: Vec<String>,
+    /// Where everything goes; the same comparison goes on in it. Default comparisons/NAME of the settings.
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Print the results as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Compare) -> anyhow::Result<()> {
+    let folder =
+        args.out.clone().unwrap_or_else(|| PathBuf::from("comparisons").join(args.settings.name()));
+    if args.over.is_empty() && !args.settings.are_given() {
+        let hint = "try --over position=rotary,alibi,polar; without a command, a comparison of positions runs";
+        return Err(Failure::usage("nothing to compare: found no --over", hint).into());
+    }
+    let axes = args
+        .over
+        .iter()
+        .map(|text| Axis::parse(text))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(usage)?;
+    let comparison = Comparison {
+        title: format!("Comparison of {}", title(&axes, args)),
+        settings: args.settings.read()?.to_toml()?,
+        changes: Vec::new(),
+        axes,
+        seeds: args.seeds,
+        budget: args.budget,
+        lengths: match args.lengths.as_slice() {
+            [] => None,
+            [0] => Some(Vec::new()),
+            lengths => Some(lengths.to_vec()),
+        },
+        tokens: args.tokens,
+        bleu: args.bleu,
+        baseline: args.baseline.clone(),
+        folder: folder.clone(),
+    };
+    // Before anything trains.
+    comparison.cells().map_err(usage)?;
+    let search = args
+        .search
+        .map(|samples| Search::parse(samples, &args.range))
+        .transpose()
+        .map_err(usage)?;
+    let interrupt = Interrupt::new()?;
+    let mut progress = Progress::new();
+    let mut corpora = Corpora::default();
+    let results = match search {
+        None => comparison.run(&mut corpora, &interrupt, &mut progress)?,
+        Some(search) => search.run(&comparison, &mut corpora, &interrupt, &mut progress)?,
+    };
+    drop(progress);
+    finish(results.map(|results| vec![results]), &folder, args.json)
+}
+
+/// The comparison that runs without a command.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Standard {
+    /// Where everything goes; default comparisons/standard.
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Print the results as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run_standard(args: &Standard) -> anyhow::Result<()> {
+    let folder =
+        standard::folder(args.out.as_deref().unwrap_or(Path::new("comparisons/standard")))?;
+    let interrupt = Interrupt::new()?;
+    let mut corpora = Corpora::default();
+    let mut all = Vec::new();
+    for comparison in standard::comparisons(&folder) {
+        eprintln!("{}", comparison.title);
+        let mut progress = Progress::new();
+        match comparison.run(&mut corpora, &interrupt, &mut progress)? {
+            Some(results) => all.push(results),
+            None => return finish(None, &folder, args.json),
+        }
+    }
+    finish(Some(all), &folder, args.json)
+}
+
+/// Writes the report and prints what it says; nothing if interrupted.
+fn finish(results: Option<Vec<Results>>, folder: &Path, json: bool) -> anyhow::Result<()> {
+    let Some(results) = results else {
+        eprintln!("interrupted: what is finished is kept");
+        eprintln!("hint: the same command goes on in {}", folder.display());
+        std::process::exit(EXIT_CODE);
+    };
+    let report = report::save(&results, folder)?;
+    let mut out = io::stdout();
+    if json {
+        writeln!(out, "{}", json!({ "report": report, "results": results }))?;
+        return Ok(());
+    }
+    for results in &results {
+        ranking::print(results, &mut out)?;
+    }
+    writeln!(out, "report: {}", report.display())?;
+    Ok(())
+}
+
+fn usage(error: whatwhere_lab::Error) -> anyhow::Error {
+    Failure::usage(error.to_string(), "whatwhere config --choices lists all there is to choose")
+        .into()
+}
+
+fn title(axes: &[Axis], args: &Compare) -> String {
+    let keys: Vec<&str> =
+        axes.iter().map(|axis| axis.key.rsplit('.').next().unwrap_or(&axis.key)).collect();
+    match keys.is_empty() {
+        true => args.settings.name(),
+        false => format!("{} ({})", keys.join(" and "), args.settings.name()),
+    }
+}

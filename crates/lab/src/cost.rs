@@ -1,0 +1,204 @@
+//! What a model costs: arithmetic by prediction, memory by the system's account.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+use whatwhere_attention::{AttentionSettings, pattern::Scene};
+use whatwhere_kernels::{
+    computed_pairs,
+    pattern::{Coverage, Pair, Pattern, Tile},
+};
+use whatwhere_training::RunSettings;
+use whatwhere_transformer::{Family, Site};
+
+use crate::Error;
+
+/// Floating-point operations of a forward pass for one token, a multiplication with its addition counted as two.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Flops {
+    /// Of projections, feed-forwards and the output.
+    pub matrices: f64,
+    /// Of comparing and mixing the pairs that the pattern shows: what attention has to do.
+    pub visible: f64,
+    /// The same for the pairs in every block that the kernels compute: what attention does.
+    pub computed: f64,
+}
+
+/// Pairs of a query and a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pairs {
+    /// That the pattern shows.
+    pub visible: u64,
+    /// That lie in blocks which the kernels do not skip.
+    pub computed: u64,
+}
+
+impl Flops {
+    /// Predicted from a run's settings at its trained length.
+    pub fn of(settings: &RunSettings, vocabulary: usize) -> Result<Self, Error> {
+        let mut flops = Self::of_length(settings, settings.training.length)?;
+        flops.matrices += 2.0 * (settings.model.width * vocabulary) as f64;
+        Ok(flops)
+    }
+
+    /// Of one token among `length`, without the output.
+    fn of_length(settings: &RunSettings, length: usize) -> Result<Self, Error> {
+        let model = &settings.model;
+        let feed_forward = model.width * model.feed_forward_width();
+        let feed_forward = match model.activation {
+            whatwhere_transformer::Activation::Swiglu => 3 * feed_forward,
+            _ => 2 * feed_forward,
+        };
+        let mut flops = Self { matrices: 0.0, visible: 0.0, computed: 0.0 };
+        let mut sites = Vec::new();
+        sites.extend((0..model.encoder_depth()).map(|layer| (Site::Encoder, layer)));
+        sites.extend((0..model.decoder_depth()).map(|layer| (Site::Decoder, layer)));
+        if model.family == Family::EncoderDecoder {
+            sites.extend((0..model.decoder_depth()).map(|layer| (Site::Cross, layer)));
+        }
+        for (site, layer) in sites {
+            let attention = model.attention(site, layer)?;
+            let heads = attention.sizes()?;
+            let wide = heads.heads * heads.head_dim;
+            let narrow = heads.kv_heads * heads.head_dim;
+            flops.matrices += 2.0 * (model.width * 2 * (wide + narrow)) as f64;
+            if site != Site::Cross {
+                flops.matrices += 2.0 * feed_forward as f64;
+            }
+            let each = pair(&attention, heads.head_dim) * heads.heads as f64 / length as f64;
+            if attention.mixing.name() == "linear" {
+                // A state of head_dim² is updated and asked by every token.
+                let state = 4.0 * (heads.head_dim * heads.head_dim * heads.heads) as f64;
+                flops.visible += state;
+                flops.computed += state;
+                continue;
+            }
+            let pairs = Pairs::of(&attention, length)?;
+            flops.visible += each * pairs.visible as f64;
+            flops.computed += each * pairs.computed as f64;
+        }
+        Ok(flops)
+    }
+
+    /// A forward pass, as the pattern asks.
+    pub fn forward(&self) -> f64 {
+        self.matrices + self.visible
+    }
+
+    /// Forward and backward: two more products for each matrix, and two and a half times attention, whose scores are
+    /// computed again.
+    pub fn training(&self) -> f64 {
+        3.0 * self.matrices + 3.5 * self.visible
+    }
+}
+
+/// Operations for one pair in one head.
+fn pair(attention: &AttentionSettings, head_dim: usize) -> f64 {
+    // Polar compares cosines and sines: twice as wide.
+    let polar = attention.position.iter().any(|position| position.name() == "polar");
+    let compare = if polar { 4 } else { 2 };
+    ((compare + 2) * head_dim) as f64
+}
+
+impl Pairs {
+    /// Of one head over a sequence of its own.
+    pub fn of(attention: &AttentionSettings, length: usize) -> Result<Self, Error> {
+        let heads = attention.sizes()?;
+        if attention.pattern.name() == "predicted" {
+            // It follows content, so it is not known before; a window around the predicted place at the most.
+            let full = (length * length) as u64;
+            return Ok(Self { visible: full, computed: full });
+        }
+        let scene = Scene { heads, documents: None, first_query: 0, focus: None };
+        let pattern = attention.pattern.build(&scene)?;
+        Ok(Self {
+            visible: visible_pairs(&*pattern, length),
+            computed: computed_pairs(&*pattern, length, length),
+        })
+    }
+}
+
+/// Pairs of one head that a pattern shows.
+fn visible_pairs(pattern: &dyn Pattern, length: usize) -> u64 {
+    const SIDE: usize = 96;
+    let ranges = || (0..length).step_by(SIDE).map(|start| start..(start + SIDE).min(length));
+    let mut pairs = 0;
+    for queries in ranges() {
+        for keys in ranges() {
+            let tile = Tile { batch: 0, head: 0, queries: queries.clone(), keys };
+            pairs += match pattern.coverage(&tile) {
+                Coverage::Empty => 0,
+                Coverage::Full => (tile.queries.len() * tile.keys.len()) as u64,
+                Coverage::Partial => {
+                    let keys = |query| tile.keys.clone().map(move |key| (query, key));
+                    let all = tile.queries.clone().flat_map(keys);
+                    all.filter(|&(query, key)| pattern.sees(Pair { batch: 0, head: 0, query, key }))
+                        .count() as u64
+                }
+            };
+        }
+    }
+    pairs
+}
+
+/// The most memory of this process since the last [`reset_peak`], in bytes; nothing where the system keeps no account.
+pub fn peak_memory() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// Sets the peak back to what is in use now.
+pub fn reset_peak() {
+    // Without it the peak is that of the whole process, which is still an upper bound.
+    let _ = fs::write("/proc/self/clear_refs", "5");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attention(pattern: &str) -> AttentionSettings {
+        AttentionSettings::from_toml(&format!("pattern = {pattern}")).unwrap()
+    }
+
+    #[test]
+    fn pairs_are_those_the_pattern_shows() {
+        for length in [1, 95, 96, 97, 300] {
+            let causal = Pairs::of(&attention("'causal'"), length).unwrap();
+            assert_eq!(causal.visible, (length * (length + 1) / 2) as u64);
+            let full = Pairs::of(&attention("'full'"), length).unwrap();
+            assert_eq!(
+                (full.visible, full.computed),
+                ((length * length) as u64, (length * length) as u64)
+            );
+            let window = Pairs::of(&attention("{ kind = 'window', left = 10 }"), length).unwrap();
+            assert!(window.visible <= causal.visible && window.visible <= (11 * length) as u64);
+            for pairs in [causal, window] {
+                assert!(pairs.visible <= pairs.computed && pairs.computed <= full.computed);
+            }
+        }
+    }
+
+    #[test]
+    fn a_window_costs_in_proportion_to_the_length() {
+        let of = |length| {
+            Pairs::of(&attention("{ kind = 'window', left = 255 }"), length).unwrap().computed
+        };
+        let ratio = of(8192) as f64 / of(4096) as f64;
+        assert!((1.9..2.2).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn arithmetic_follows_the_formula() {
+        let settings = RunSettings::read(
+            "[model]\nwidth = 64\nlayers = 2\nattention = { heads = 4 }\n[training]\nlength = 10",
+            &[],
+        )
+        .unwrap();
+        let flops = Flops::of(&settings, 100).unwrap();
+        assert_eq!(flops.matrices, 2.0 * (2.0 * 12.0 * 64.0 * 64.0 + 6400.0));
+        assert_eq!(flops.visible, 2.0 * 4.0 * (4.0 * 16.0) * 55.0 / 10.0);
+    }
+}

@@ -1,0 +1,217 @@
+//! A search for the settings at which each cell does best, so that none loses for want of a learning rate.
+//!
+//! Successive halving (Jamieson & Talwalkar 2016, <https://arxiv.org/abs/1502.07943>): all samples get a short run, the
+//! best third a run three times as long, and so on until one is left. Every cell gets the same samples.
+
+use whatwhere_data::Random;
+use whatwhere_training::{RunSettings, interrupt::Interrupt};
+
+use crate::{
+    Error,
+    budget::Budget,
+    compare::{Comparison, Corpora, Spectator},
+    grid::{Axis, Cell},
+    results::Results,
+};
+
+/// What is sampled, and how often.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Search {
+    samples: usize,
+    ranges: Vec<Range>,
+}
+
+/// Values of one setting.
+#[derive(Clone, Debug, PartialEq)]
+enum Range {
+    /// Evenly in the logarithm.
+    Between { key: String, low: f64, high: f64 },
+    /// One of a list.
+    OneOf(Axis),
+}
+
+/// Of so many samples one goes on, with so many times the updates.
+const THIN: usize = 3;
+/// Updates of the shortest run: fewer say little.
+const FEWEST: u64 = 20;
+/// Factor to either side of the learning rate, where no range is given.
+const AROUND: f64 = 8.0;
+
+impl Search {
+    /// Reads ranges `key=low..high` or `key=value,value`; the learning rate around its setting if there is none.
+    pub fn parse(samples: usize, ranges: &[String]) -> Result<Self, Error> {
+        if samples < 2 {
+            return Err(Error::Request(format!("--search {samples}: expected at least 2 samples")));
+        }
+        let ranges = ranges.iter().map(|text| Range::parse(text)).collect::<Result<_, _>>()?;
+        Ok(Self { samples, ranges })
+    }
+
+    /// Searches for each cell, then compares all at their best.
+    pub fn run(
+        &self,
+        comparison: &Comparison,
+        corpora: &mut Corpora,
+        interrupt: &Interrupt,
+        spectator: &mut dyn Spectator,
+    ) -> Result<Option<Results>, Error> {
+        let mut cells = comparison.cells()?;
+        let mut tuned = comparison.clone();
+        for cell in &mut cells {
+            let Some(best) = self.best(comparison, cell, corpora, interrupt, spectator)? else {
+                return Ok(None);
+            };
+            let Some(best) = best else { continue };
+            if tuned.baseline.as_ref() == Some(&cell.name) {
+                tuned.baseline = Some(format!("{} ({})", cell.name, best.name));
+            }
+            cell.name = format!("{} ({})", cell.name, best.name);
+            cell.settings = best.settings;
+        }
+        tuned.run_cells(&cells, corpora, interrupt, spectator)
+    }
+
+    /// The best sample of a cell: nothing inside if none could be trained, nothing at all if interrupted.
+    fn best(
+        &self,
+        comparison: &Comparison,
+        cell: &Cell,
+        corpora: &mut Corpora,
+        interrupt: &Interrupt,
+        spectator: &mut dyn Spectator,
+    ) -> Result<Option<Option<Cell>>, Error> {
+        let Ok(settings) = &cell.settings else { return Ok(Some(None)) };
+        let corpus = corpora.of(settings)?;
+        let full = match comparison.budget {
+            None => settings.training.steps,
+            Some(budget) => budget.steps(settings, &corpus)?,
+        };
+        let mut samples = self.samples(settings)?;
+        let rounds = (samples.len() as f64).log(THIN as f64).ceil() as u32;
+        for round in 0..rounds {
+            let steps = (full / (THIN as u64).pow(rounds - round)).max(FEWEST).min(full);
+            let runs = Comparison {
+                seeds: 1,
+                budget: Some(Budget::Steps(steps)),
+                lengths: Some(Vec::new()),
+                bleu: false,
+                baseline: None,
+                folder: comparison
+                    .folder
+                    .join("search")
+                    .join(&cell.folder)
+                    .join(format!("round-{}", round + 1)),
+                ..comparison.clone()
+            };
+            let Some(results) = runs.run_cells(&samples, corpora, interrupt, spectator)? else {
+                return Ok(None);
+            };
+            let keep = samples.len().div_ceil(THIN);
+            let best: Vec<String> =
+                results.ranking().into_iter().take(keep).map(|cell| cell.folder.clone()).collect();
+            let place = |sample: &Cell| best.iter().position(|folder| *folder == sample.folder);
+            samples.retain(|sample| place(sample).is_some());
+            samples.sort_by_key(|sample| place(sample));
+        }
+        Ok(Some(samples.into_iter().next()))
+    }
+
+    /// The samples, the same for the same seed and ranges; the first is the settings as they are.
+    fn samples(&self, settings: &RunSettings) -> Result<Vec<Cell>, Error> {
+        let around = Range::Between {
+            key: "training.lr".into(),
+            low: settings.training.lr / AROUND,
+            high: settings.training.lr * AROUND,
+        };
+        let ranges =
+            if self.ranges.is_empty() { std::slice::from_ref(&around) } else { &self.ranges };
+        let text = settings.to_toml()?;
+        let mut samples = vec![Cell {
+            name: "as set".into(),
+            folder: "as-set".into(),
+            values: Vec::new(),
+            settings: Ok(settings.clone()),
+        }];
+        for sample in 1..self.samples {
+            let changes: Vec<String> = ranges
+                .iter()
+                .enumerate()
+                .map(|(at, range)| {
+                    range.draw(&mut Random::new(&[settings.seed, sample as u64, at as u64]))
+                })
+                .collect();
+            let names: Vec<String> = changes
+                .iter()
+                .map(|change| change.rsplit('.').next().unwrap_or(change).replace('=', " "))
+                .collect();
+            samples.push(Cell {
+                name: names.join(", "),
+                folder: format!("sample-{sample}"),
+                values: Vec::new(),
+                settings: RunSettings::read(&text, &changes).map_err(|e| e.to_string()),
+            });
+        }
+        Ok(samples)
+    }
+}
+
+impl Range {
+    fn parse(text: &str) -> Result<Self, Error> {
+        let Axis { key, values } = Axis::parse(text)?;
+        let Some((low, high)) = values.first().and_then(|value| value.split_once("..")) else {
+            return Ok(Self::OneOf(Axis { key, values }));
+        };
+        let number = |text: &str| text.trim().parse::<f64>().ok().filter(|value| *value > 0.0);
+        match (number(low), number(high)) {
+            (Some(low), Some(high)) if low < high => Ok(Self::Between { key, low, high }),
+            _ => Err(Error::Request(format!(
+                "--range {text}: expected two numbers above 0, the lower first"
+            ))),
+        }
+    }
+
+    /// `key=value`.
+    fn draw(&self, random: &mut Random) -> String {
+        match self {
+            Self::Between { key, low, high } => {
+                let share = random.below(1 << 20) as f64 / f64::from(1 << 20);
+                let value = low * (high / low).powf(share);
+                // Three digits are what a person would write.
+                let digits = 2 - value.log10().floor() as i32;
+                let scale = 10_f64.powi(digits);
+                format!("{key}={:?}", (value * scale).round() / scale)
+            }
+            Self::OneOf(Axis { key, values }) => {
+                format!("{key}={}", values[random.below(values.len())])
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read_and_refused() {
+        let parse = |text: &str| Search::parse(4, &[text.into()]).map_err(|e| e.to_string());
+        assert!(parse("lr=1e-4..1e-2").is_ok());
+        assert!(parse("width=64,128").is_ok());
+        assert!(parse("lr=1e-2..1e-4").unwrap_err().contains("the lower first"));
+        assert!(parse("lr=0..1").unwrap_err().contains("above 0"));
+        assert!(Search::parse(1, &[]).is_err());
+    }
+
+    #[test]
+    fn samples_lie_in_their_range_and_repeat() {
+        let search = Search::parse(50, &["lr=1e-4..1e-2".into()]).unwrap();
+        let settings = RunSettings::default();
+        let samples = search.samples(&settings).unwrap();
+        assert_eq!(samples, search.samples(&settings).unwrap());
+        let rates: Vec<f64> =
+            samples[1..].iter().map(|s| s.settings.as_ref().unwrap().training.lr).collect();
+        assert!(rates.iter().all(|lr| (0.99e-4..1.01e-2).contains(lr)));
+        let low = rates.iter().filter(|lr| **lr < 1e-3).count();
+        assert!((15..35).contains(&low), "half of {} below the middle, found {low}", rates.len());
+    }
+}

@@ -1,0 +1,107 @@
+//! The comparison that runs when nobody asks for another: positions on the program's own text, and on indirect indexing.
+
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use whatwhere_training::{embedded, files};
+
+use crate::{Error, compare::Comparison, grid::Axis, report};
+
+const TEXT: &str = include_str!("../../../configs/compare-text.toml");
+const INDEXING: &str = include_str!("../../../configs/compare-indexing.toml");
+
+/// Positions that are compared. Shaw's table and the learned one are as long as the comparison is.
+const POSITIONS: [&str; 7] = [
+    "none",
+    "sinusoidal",
+    r#"{kind="learned",length=4096}"#,
+    "shaw",
+    "rotary",
+    "alibi",
+    r#"{kind="polar",delta="uniform"}"#,
+];
+
+/// Tokens of held-out text read at each length.
+const TOKENS: usize = 16_384;
+
+/// A text read to 16 times the trained length, and a task of pure what-and-where.
+pub fn comparisons(folder: &Path) -> Vec<Comparison> {
+    let comparison = |title: &str, settings: &str, name: &str| Comparison {
+        title: title.into(),
+        settings: settings.into(),
+        changes: Vec::new(),
+        axes: vec![Axis {
+            key: "model.attention.position".into(),
+            values: POSITIONS.map(Into::into).into(),
+        }],
+        seeds: 1,
+        budget: None,
+        lengths: None,
+        tokens: TOKENS,
+        bleu: false,
+        baseline: Some("rotary".into()),
+        folder: folder.join(name),
+    };
+    vec![
+        comparison("Positions on this program's own source", TEXT, "text"),
+        comparison("Positions on indirect indexing", INDEXING, "indexing"),
+    ]
+}
+
+/// The folder, or the first of `folder-2`, `folder-3`, … that does not hold the comparison of another program: its own
+/// text is what is learned, and changes with it.
+pub fn folder(folder: &Path) -> Result<PathBuf, Error> {
+    let mut number = 1;
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64; // FNV-1a
+    let texts = embedded::texts();
+    for text in texts.iter().map(String::as_str).chain([TEXT, INDEXING]).chain(POSITIONS) {
+        for byte in text.bytes().chain([0]) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+    let content = format!("{hash:016x}\n");
+    loop {
+        let mut path = folder.as_os_str().to_owned();
+        if number > 1 {
+            path.push(format!("-{number}"));
+        }
+        let path = PathBuf::from(path);
+        let mark = path.join("content");
+        match fs::read_to_string(&mark) {
+            Ok(found) if found == content => return Ok(path),
+            Ok(_) => number += 1,
+            Err(_) => {
+                report::make_folder(&path)?;
+                files::replace(&mark, |writer| writer.write_all(content.as_bytes()))?;
+                return Ok(path);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_comparison_of_another_program_is_left_alone() {
+        let parent = tempfile::tempdir().unwrap();
+        let wanted = parent.path().join("standard");
+        assert_eq!(folder(&wanted).unwrap(), wanted);
+        assert_eq!(folder(&wanted).unwrap(), wanted);
+        fs::write(wanted.join("content"), "another").unwrap();
+        assert_eq!(folder(&wanted).unwrap(), parent.path().join("standard-2"));
+    }
+
+    #[test]
+    fn every_cell_of_the_standard_comparison_composes() {
+        for comparison in comparisons(Path::new("nowhere")) {
+            for cell in comparison.cells().unwrap() {
+                assert!(cell.settings.is_ok(), "{}: {:?}", cell.name, cell.settings);
+            }
+        }
+    }
+}
