@@ -20,7 +20,7 @@ fn faults(document: &str) -> Vec<String> {
         if text
             .split('&')
             .skip(1)
-            .any(|entity| !entity.split_once(';').is_some_and(|e| e.0.len() < 5))
+            .any(|entity| entity.split_once(';').is_none_or(|e| e.0.len() >= 5))
         {
             faults.push(format!("a bare & in {text}"));
         }
