@@ -3,9 +3,11 @@
 //! - [`grid`] makes cells of settings that take several values, [`budget`] says what each may spend.
 //! - [`compare`] trains and measures them, [`extrapolate`] tries lengths nobody trained, [`cost`] predicts and counts.
 //! - [`search`] finds the settings at which a cell does best; [`standard`] is the comparison that runs without being asked for.
-//! - [`results`] sums up over seeds by [`statistics`]; [`verdict`] says it in words, [`report`] shows it.
+//! - [`results`] sums up over seeds by [`statistics`]; [`verdict`] says it in words, [`report`] shows it
+//!   with the drawings of [`chart`].
 
 pub mod budget;
+pub mod chart;
 pub mod compare;
 pub mod cost;
 mod error;
