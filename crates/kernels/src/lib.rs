@@ -89,4 +89,3 @@ pub use norm::Norm;
 pub use score::Score;
 pub use shape::Shape;
 pub use simd::Simd;
-pub use tile::computed_pairs;

@@ -109,25 +109,6 @@ pub(crate) fn tiles(range: Range<usize>) -> impl DoubleEndedIterator<Item = Rang
     range.step_by(TILE).map(move |start| start..(start + TILE).min(end))
 }
 
-/// Pairs that a forward pass of one head computes under a pattern, hidden ones in visible blocks included.
-pub fn computed_pairs(pattern: &dyn Pattern, queries: usize, keys: usize) -> u64 {
-    let mut pairs = 0;
-    for queries in tiles(0..queries) {
-        for keys in tiles(0..keys) {
-            let tile = Tile { batch: 0, head: 0, queries: queries.clone(), keys };
-            let outline = Outline::new(pattern, &tile);
-            let regions = outline.iter().flat_map(Outline::regions);
-            // Columns are rounded up to whole vectors; what lies beyond the keys is no pair.
-            pairs += regions
-                .map(|region| {
-                    region.rows.len() * (region.cols.end.min(tile.keys.len()) - region.cols.start)
-                })
-                .sum::<usize>() as u64;
-        }
-    }
-    pairs
-}
-
 /// Tasks a call is cut into at the least, however few heads it has. A constant, so that results do not depend on
 /// the number of threads.
 const TASKS: usize = 16;

@@ -17,6 +17,8 @@ use crate::{
 pub struct Results {
     /// What it is called.
     pub title: String,
+    /// Where its runs are.
+    pub folder: std::path::PathBuf,
     /// Settings of all cells, TOML, with changes.
     pub settings: String,
     /// What cells differ in: keys and values.
@@ -131,6 +133,7 @@ impl Results {
         let baseline = baseline.unwrap_or_default();
         let mut results = Self {
             title: comparison.title.clone(),
+            folder: comparison.folder.clone(),
             settings: RunSettings::read(&comparison.settings, &comparison.changes)
                 .and_then(|settings| settings.to_toml())
                 .unwrap_or_else(|_| comparison.settings.clone()),

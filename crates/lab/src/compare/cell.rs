@@ -33,6 +33,8 @@ pub struct Trained {
     /// BLEU of translations with beam 4, where asked for.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bleu: Option<f64>,
+    /// The beginning of the held-out data as text, to look at attention.
+    pub sample: String,
     /// Validation while it learned.
     pub curve: Vec<Point>,
     /// Without training, at other lengths.
@@ -64,6 +66,9 @@ pub struct Cost {
     /// Operations of a forward pass for each token.
     pub flops: Flops,
 }
+
+/// Tokens of a sample.
+const SAMPLE: usize = 64;
 
 /// What must not change for an outcome to hold.
 #[derive(Serialize, Deserialize)]
@@ -179,6 +184,7 @@ pub(super) fn measure(
         split: split.name().into(),
         quality: quality(&run, corpus, split, comparison.tokens)?,
         bleu: if asked.bleu { bleu(&run, corpus, split)? } else { None },
+        sample: sample(&run, corpus, split)?,
         curve: records.iter().filter_map(point).collect(),
         lengths,
         cost: Cost {
@@ -209,6 +215,16 @@ fn quality(run: &Run, corpus: &Corpus, split: Split, tokens: usize) -> Result<Ev
     let limit = tokens.div_ceil(each as usize).max(run.settings.training.evaluate_batches);
     let limit = Some(limit).filter(|_| run.settings.training.evaluate_batches > 0);
     Ok(evaluate(&run.model, &batches, limit, corpus.bytes_per_token(split))?)
+}
+
+/// The first held-out tokens as text.
+fn sample(run: &Run, corpus: &Corpus, split: Split) -> Result<String, Error> {
+    let batches = trainer::batches(&run.settings, corpus, split)?;
+    let Some(batch) = batches.evaluation(Some(1)).next().transpose()? else {
+        return Ok(String::new());
+    };
+    let length = batch.lengths.first().map_or(0, |length| (*length).min(SAMPLE));
+    Ok(run.tokenizer.decode(&batch.tokens[..length]))
 }
 
 fn bleu(run: &Run, corpus: &Corpus, split: Split) -> Result<Option<f64>, Error> {

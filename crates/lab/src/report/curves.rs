@@ -1,0 +1,182 @@
+//! The charts of a report: learning, lengths, places, cost.
+
+use crate::{
+    chart::{Axis, Dot, Lines, Scatter, Series},
+    compare::Trained,
+    extrapolate::AtLength,
+    results::{CellResult, Measure, Results},
+    statistics::Summary,
+};
+
+/// Losses further than this above the best are off the chart: a curve that explodes must not flatten all others.
+const HEADROOM: f64 = 2.5;
+
+/// Title, note and drawing of each chart that has something to show.
+pub(super) fn all(results: &Results) -> Vec<(&'static str, &'static str, String)> {
+    let mut charts = vec![(
+        "Learning",
+        "Validation while training; the mean over seeds, and the lowest and highest seed as a band.",
+        learning(results),
+    )];
+    let has_lengths = results.cells.iter().any(|cell| cell.lengths.len() > 1);
+    if has_lengths {
+        charts.push((
+            "Loss against length",
+            "The same held-out text, cut into longer windows; nothing is trained beyond the marked length. Dashed: rotary \
+             scaled at evaluation. Losses far above the best leave the chart.",
+            lengths(results),
+        ));
+        charts.push((
+            "Loss by place",
+            "In the longest windows: the mean loss of the places up to each point. A model that uses a longer context falls; \
+             one that loses its way rises.",
+            places(results),
+        ));
+    }
+    charts.push((
+        "Cost and quality",
+        "Each dot is a cell; its line is the 95 % confidence interval over seeds.",
+        cost(results),
+    ));
+    charts
+}
+
+fn learning(results: &Results) -> String {
+    let is_task = results.measure == Measure::Accuracy;
+    let value = |run: &Trained, at: usize| {
+        run.curve.get(at).map(|point| if is_task { point.accuracy } else { point.loss })
+    };
+    let series = trained(results).map(|cell| {
+        let runs = cell.runs();
+        let steps = runs.first().map_or(&[][..], |run| &run.curve);
+        let (mut points, mut band) = (Vec::new(), Vec::new());
+        for (at, point) in steps.iter().enumerate() {
+            let values: Vec<f64> = runs.iter().filter_map(|run| value(run, at)).collect();
+            let Some(summary) = Summary::of(&values) else { continue };
+            points.push((point.step as f64, summary.mean));
+            band.push(extent(&values));
+        }
+        let band = (runs.len() > 1).then_some(band);
+        Series { name: cell.name.clone(), points, band, dashed: cell.name == results.baseline }
+    });
+    let y = match is_task {
+        true => Axis::linear("share of answers right").with_range(0.0, 1.0),
+        false => Axis::linear("validation loss, nats per token"),
+    };
+    Lines {
+        title: "Learning curves".into(),
+        x: Axis::linear("updates"),
+        y,
+        series: series.collect(),
+        marks: false,
+        rule: None,
+    }
+    .svg()
+}
+
+fn lengths(results: &Results) -> String {
+    let series: Vec<Series> = trained(results)
+        .flat_map(|cell| {
+            let runs: Vec<Vec<AtLength>> =
+                cell.runs().iter().map(|run| run.lengths.clone()).collect();
+            by_length(&cell.name, &runs)
+        })
+        .collect();
+    let first = results.cells.iter().flat_map(CellResult::runs).next();
+    Lines {
+        title: "Loss against length".into(),
+        x: Axis::log("tokens of a window"),
+        y: within_sight(Axis::linear("loss, nats per token"), &series),
+        series,
+        marks: true,
+        rule: first.map(|run| (run.length as f64, "trained".into())),
+    }
+    .svg()
+}
+
+/// One curve as trained, and one for each scaling; several runs are seeds of one cell.
+pub(super) fn by_length(name: &str, runs: &[Vec<AtLength>]) -> Vec<Series> {
+    let Some(first) = runs.first() else { return Vec::new() };
+    let mut ways: Vec<Option<String>> = first.iter().map(|at| at.scaling.clone()).collect();
+    ways.sort();
+    ways.dedup();
+    ways.into_iter()
+        .map(|way| {
+            let (mut points, mut band) = (Vec::new(), Vec::new());
+            for at in first.iter().filter(|at| at.scaling == way) {
+                let same = |run: &Vec<AtLength>| {
+                    let found = run.iter().find(|b| b.length == at.length && b.scaling == way);
+                    found.and_then(|at| at.figures.as_ref()).map(|figures| figures.whole.loss)
+                };
+                let values: Vec<f64> = runs.iter().filter_map(same).collect();
+                let Some(summary) = Summary::of(&values) else { continue };
+                points.push((at.length as f64, summary.mean));
+                band.push(extent(&values));
+            }
+            let name = way.as_ref().map_or(name.to_owned(), |way| format!("{name}, {way}"));
+            Series { name, points, band: (runs.len() > 1).then_some(band), dashed: way.is_some() }
+        })
+        .collect()
+}
+
+fn places(results: &Results) -> String {
+    let series: Vec<Series> = trained(results)
+        .filter_map(|cell| {
+            let run = cell.runs().first()?;
+            let plain = run.lengths.iter().filter(|at| at.scaling.is_none());
+            let longest = plain.filter_map(|at| at.figures.as_ref()).next_back()?;
+            let points =
+                longest.places.iter().map(|(place, loss)| (*place as f64, *loss)).collect();
+            Some(Series { name: cell.name.clone(), points, band: None, dashed: false })
+        })
+        .collect();
+    let first = results.cells.iter().flat_map(CellResult::runs).next();
+    Lines {
+        title: "Loss by place in the longest windows".into(),
+        x: Axis::log("place in the window"),
+        y: within_sight(Axis::linear("loss, nats per token"), &series),
+        series,
+        marks: true,
+        rule: first.map(|run| (run.length as f64, "trained".into())),
+    }
+    .svg()
+}
+
+fn cost(results: &Results) -> String {
+    let points = trained(results).filter_map(|cell| {
+        let measured = cell.measured(results.measure)?;
+        let x = cell.tokens_per_second?.mean;
+        Some(Dot { name: cell.name.clone(), x, y: measured.mean, spread: measured.interval() })
+    });
+    let y = match results.measure {
+        Measure::Loss => "loss at the trained length",
+        Measure::Accuracy => "share of answers right",
+    };
+    Scatter {
+        title: "Cost and quality".into(),
+        x: Axis::linear("tokens per second in training"),
+        y: Axis::linear(y),
+        points: points.collect(),
+    }
+    .svg()
+}
+
+fn trained(results: &Results) -> impl Iterator<Item = &CellResult> {
+    results.cells.iter().filter(|cell| !cell.runs().is_empty())
+}
+
+fn extent(values: &[f64]) -> (f64, f64) {
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    (low, values.iter().copied().fold(f64::NEG_INFINITY, f64::max))
+}
+
+/// An axis that ends some way above the best point, if anything lies beyond.
+fn within_sight(axis: Axis, series: &[Series]) -> Axis {
+    let values: Vec<f64> =
+        series.iter().flat_map(|series| &series.points).map(|point| point.1).collect();
+    let (low, high) = extent(&values);
+    match high > low + HEADROOM {
+        true => axis.with_range(low - 0.05 * HEADROOM, low + HEADROOM),
+        false => axis,
+    }
+}

@@ -1,0 +1,125 @@
+//! What was learned, looked at: attention maps of some heads, and the angles that PoPE learns.
+
+use whatwhere_training::Run;
+use whatwhere_transformer::{Family, Parameter};
+
+use super::figure;
+use crate::{
+    chart::Heat,
+    results::{CellResult, Results},
+};
+
+/// Tokens of a map: more cannot be read.
+const TOKENS: usize = 40;
+/// Maps of a report.
+const MAPS: usize = 8;
+
+/// For each cell the sharpest head of its last layer, over the same held-out text.
+pub(super) fn maps(results: &Results, body: &mut String) {
+    let mut drawn = String::new();
+    for (cell, run) in runs(results).take(MAPS) {
+        if let Some(svg) = map(cell, &run) {
+            drawn += &format!("<figure>{svg}</figure>\n");
+        }
+    }
+    if !drawn.is_empty() {
+        *body += "<h3>Attention maps</h3>\n<p>The sharpest head of the last layer of each cell, first seed: how much each token \
+                  (row) takes of which (column). <code>whatwhere show attention</code> draws the others.</p>\n<div \
+                  class=\"panels\">\n";
+        *body += &drawn;
+        *body += "</div>\n";
+    }
+}
+
+fn map(cell: &CellResult, run: &Run) -> Option<String> {
+    if run.model.family() != Family::Decoder {
+        return None;
+    }
+    let text = &cell.runs().first()?.sample;
+    let layer = run.settings.model.decoder_depth().checked_sub(1)?;
+    let (weights, [heads, queries, keys]) = run.attention_weights(text, layer).ok()?;
+    let of = |head: usize| &weights[head * queries * keys..(head + 1) * queries * keys];
+    let sharpest = (0..heads).min_by(|a, b| entropy(of(*a)).total_cmp(&entropy(of(*b))))?;
+    let tokens: Vec<String> = run
+        .tokenizer
+        .encode(text)
+        .ok()?
+        .iter()
+        .map(|id| visible(&run.tokenizer.token(*id)))
+        .collect();
+    let shown = queries.min(TOKENS);
+    let values = of(sharpest)
+        .chunks(keys)
+        .take(shown)
+        .map(|row| row.iter().take(shown).map(|weight| f64::from(*weight)).collect())
+        .collect();
+    let names: Vec<String> = tokens.into_iter().take(shown).collect();
+    let heat = Heat {
+        title: format!("{}, head {sharpest}", cell.name),
+        x: "key".into(),
+        y: "query".into(),
+        columns: names.clone(),
+        rows: names,
+        values,
+        range: Some((0.0, 1.0)),
+        diverging: false,
+    };
+    Some(heat.svg())
+}
+
+/// Blanks and line ends as signs.
+fn visible(token: &str) -> String {
+    token.replace(' ', "␣").replace('\n', "⏎").replace('\t', "⇥")
+}
+
+fn entropy(weights: &[f32]) -> f64 {
+    weights.iter().filter(|w| **w > 0.0).map(|w| -f64::from(*w) * f64::from(w.ln())).sum()
+}
+
+/// A map of every δ for each cell that learns some.
+pub(super) fn deltas(results: &Results, body: &mut String) {
+    let mut drawn = String::new();
+    for (cell, run) in runs(results) {
+        let all = run.model.parameters();
+        let found: Vec<&Parameter> =
+            all.iter().filter(|parameter| parameter.name.ends_with(".delta")).collect();
+        if found.is_empty() {
+            continue;
+        }
+        let (mut rows, mut values) = (Vec::new(), Vec::new());
+        for (layer, parameter) in found.iter().enumerate() {
+            let width = parameter.shape.last().copied().unwrap_or(1).max(1);
+            for (head, row) in parameter.values.chunks(width).enumerate() {
+                rows.push(format!("{layer}.{head}"));
+                values.push(row.iter().map(|angle| f64::from(*angle)).collect());
+            }
+        }
+        let heat = Heat {
+            title: format!("δ of {}", cell.name),
+            x: "channel, from fast to slow".into(),
+            y: "layer.head".into(),
+            columns: Vec::new(),
+            rows,
+            values,
+            range: Some((-2.0 * std::f64::consts::PI, 0.0)),
+            diverging: false,
+        };
+        drawn += &figure(
+            &heat.svg(),
+            "The learned phase of every channel, in radians, first seed. It starts uniform or at 0, and is kept between −2π and 0.",
+        );
+    }
+    if !drawn.is_empty() {
+        *body += "<h3>Phases that polar positions learn</h3>\n";
+        *body += &drawn;
+    }
+}
+
+/// The first run of every trained cell that can still be opened.
+fn runs(results: &Results) -> impl Iterator<Item = (&CellResult, Run)> {
+    results.cells.iter().filter_map(|cell| {
+        let seed = cell.runs().first()?.seed;
+        let folder = results.folder.join("runs").join(&cell.folder).join(format!("seed-{seed}"));
+        Run::open(folder).ok().map(|run| (cell, run))
+    })
+}

@@ -1,0 +1,115 @@
+//! What people look at: `report.html`, one file that needs no network, beside `results.json` and `results.csv`.
+//!
+//! First the verdict in words, then the table it rests on, then the charts, and last the conditions.
+
+mod curves;
+mod heads;
+mod table;
+
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use whatwhere_training::files;
+
+use crate::{
+    Error,
+    chart::{Lines, escape, page},
+    extrapolate::AtLength,
+    results::Results,
+};
+
+/// Writes the report and the figures; returns the report's path.
+pub fn save(results: &[Results], folder: &Path) -> Result<PathBuf, Error> {
+    make_folder(folder)?;
+    let json = serde_json::to_string_pretty(results).map_err(|e| Error::Request(e.to_string()))?;
+    write(&folder.join("results.json"), &json)?;
+    let csv: String = results.iter().map(Results::csv).collect();
+    write(&folder.join("results.csv"), &csv)?;
+    let report = folder.join("report.html");
+    write(&report, &html(results))?;
+    Ok(report)
+}
+
+/// The report of some comparisons.
+pub fn html(results: &[Results]) -> String {
+    let title = match results {
+        [one] => one.title.clone(),
+        _ => "Which position encoding?".into(),
+    };
+    let mut body = format!("<h1>{}</h1>\n", escape(&title));
+    for results in results {
+        section(results, &mut body);
+    }
+    page(&title, &body)
+}
+
+fn section(results: &Results, body: &mut String) {
+    let cells = results.cells.len();
+    *body += &format!(
+        "<h2>{}</h2>\n<p class=\"note\">{cells} cells, {} each with {}; same data order, same first weights where shapes \
+         agree. Held against {}.</p>\n",
+        escape(&results.title),
+        match results.seeds {
+            1 => "one run".into(),
+            seeds => format!("{seeds} seeds"),
+        },
+        escape(&results.budget),
+        escape(&results.baseline),
+    );
+    *body += "<h3>Verdict</h3>\n<ul>\n";
+    for sentence in results.verdict() {
+        *body += &format!("<li>{}</li>\n", escape(&sentence));
+    }
+    *body += "</ul>\n<h3>Ranking</h3>\n";
+    *body += &table::ranking(results);
+    *body += &table::scalings(results);
+    for (title, note, svg) in curves::all(results) {
+        *body += &format!("<h3>{}</h3>\n{}", escape(title), figure(&svg, note));
+    }
+    heads::maps(results, body);
+    heads::deltas(results, body);
+    *body += &format!(
+        "<details><summary>Settings of all cells</summary><pre>{}</pre></details>\n",
+        escape(&results.settings)
+    );
+}
+
+fn figure(svg: &str, note: &str) -> String {
+    format!("<figure>{svg}<figcaption>{}</figcaption></figure>\n", escape(note))
+}
+
+/// Writes a page on runs at other lengths: name, trained length and figures of each.
+pub fn save_lengths(runs: &[(String, usize, Vec<AtLength>)], path: &Path) -> Result<(), Error> {
+    let series = runs
+        .iter()
+        .flat_map(|(name, _, lengths)| curves::by_length(name, std::slice::from_ref(lengths)))
+        .collect();
+    let rule = runs.first().map(|(_, trained, _)| (*trained as f64, "trained".to_owned()));
+    let chart = Lines {
+        title: "Loss against length, without training".into(),
+        x: crate::chart::Axis::log("tokens of a window"),
+        y: crate::chart::Axis::linear("loss, nats per token"),
+        series,
+        marks: true,
+        rule,
+    };
+    let title = "Lengths beyond the trained one";
+    let body = format!(
+        "<h1>{title}</h1>\n{}",
+        figure(&chart.svg(), "The same text, cut into longer windows.")
+    );
+    write(path, &page(title, &body))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Error> {
+    Ok(files::replace(path, |writer| writer.write_all(text.as_bytes()))?)
+}
+
+/// Makes a folder with all above it.
+pub(crate) fn make_folder(folder: &Path) -> Result<(), Error> {
+    fs::create_dir_all(folder)
+        .map_err(|e| Error::Request(format!("{} could not be made: {e}", folder.display())))
+}
