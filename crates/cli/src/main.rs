@@ -22,7 +22,9 @@ use std::{io, path::PathBuf, process::ExitCode};
 use clap::{Parser, Subcommand};
 
 use failure::Failure;
-use verb::{compare, config, data, evaluate, extrapolate, fill, generate, train, translate};
+use verb::{
+    compare, config, data, evaluate, extrapolate, fill, generate, reproduce, train, translate,
+};
 
 /// Keeps freed buffers for the next step: with the system's allocator a training step spends a tenth of its time on fresh
 /// pages (LOG.md).
@@ -61,6 +63,8 @@ enum Verb {
     Compare(compare::Compare),
     /// Try trained runs at lengths nobody trained.
     Extrapolate(extrapolate::Extrapolate),
+    /// Hold published claims against what this machine measures.
+    Reproduce(reproduce::Reproduce),
     /// Print settings with every value written out, the presets, or all that can be chosen.
     Config(config::Config),
     /// Look at data, and train tokenizers on it.
@@ -87,6 +91,7 @@ fn main() -> ExitCode {
         Verb::Evaluate(args) => evaluate::run(&args),
         Verb::Compare(args) => compare::run(&args),
         Verb::Extrapolate(args) => extrapolate::run(&args),
+        Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Config(args) => config::run(&args),
         Verb::Data(args) => data::run(&args),
     })

@@ -170,18 +170,47 @@ fn name(axes: &[Axis], values: &[&String]) -> String {
     parts.join(", ")
 }
 
-/// `{kind="rotary",base=500}` to `rotary base=500`.
+/// `{kind="rotary",base=500}` to `rotary base=500`, and `["alibi","rotary"]` to `alibi+rotary`.
 fn shorten(value: &str) -> String {
-    let text = value.trim_start_matches(['{', '[']).trim_end_matches(['}', ']']);
-    let parts = split(text);
-    let parts: Vec<String> = parts
-        .iter()
-        .map(|part| {
-            let part: String = part.chars().filter(|c| !matches!(c, '"' | '\'' | ' ')).collect();
-            part.strip_prefix("kind=").map_or(part.clone(), str::to_owned)
-        })
-        .collect();
+    let parts = match inside(value, '{', '}') {
+        None => return nested(value),
+        Some(fields) => split(fields),
+    };
+    let parts: Vec<String> = parts.iter().map(|field| shorten_field(field)).collect();
     parts.join(" ")
+}
+
+/// A value inside another: `window(left=127)`.
+fn nested(value: &str) -> String {
+    let value = value.trim();
+    if let Some(items) = inside(value, '[', ']') {
+        let items: Vec<String> = split(items).iter().map(|item| nested(item)).collect();
+        return items.join("+");
+    }
+    match inside(value, '{', '}') {
+        None => value.trim_matches(['"', '\'']).to_owned(),
+        Some(fields) => {
+            let fields: Vec<String> =
+                split(fields).iter().map(|field| shorten_field(field)).collect();
+            match fields.as_slice() {
+                [only] => only.clone(),
+                [first, rest @ ..] => format!("{first}({})", rest.join(" ")),
+                [] => String::new(),
+            }
+        }
+    }
+}
+
+fn shorten_field(field: &str) -> String {
+    match field.split_once('=') {
+        Some((key, value)) if key.trim() == "kind" => nested(value),
+        Some((key, value)) => format!("{}={}", key.trim(), nested(value)),
+        None => field.to_owned(),
+    }
+}
+
+fn inside(text: &str, open: char, close: char) -> Option<&str> {
+    text.trim().strip_prefix(open)?.strip_suffix(close)
 }
 
 fn slug(name: &str) -> String {
@@ -206,8 +235,10 @@ mod tests {
         assert_eq!(axis.values.len(), 3);
         let cells = cells("", &[], &[axis]).unwrap();
         let names: Vec<&str> = cells.iter().map(|cell| cell.name.as_str()).collect();
-        assert_eq!(names, ["none", "polar delta=uniform", "alibi rotary"]);
+        assert_eq!(names, ["none", "polar delta=uniform", "alibi+rotary"]);
         assert_eq!(cells[1].folder, "polar-delta-uniform");
+        let deep = r#"{heads=4,pattern={kind="or",of=[{kind="window",left=3},"global"]}}"#;
+        assert_eq!(shorten(deep), "heads=4 pattern=or(of=window(left=3)+global)");
     }
 
     #[test]

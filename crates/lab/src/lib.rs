@@ -2,6 +2,7 @@
 //!
 //! - [`grid`] makes cells of settings that take several values, [`budget`] says what each may spend.
 //! - [`compare`] trains and measures them, [`extrapolate`] tries lengths nobody trained, [`cost`] predicts and counts.
+//! - [`reproduce`] holds published claims against what is measured here.
 //! - [`search`] finds the settings at which a cell does best; [`standard`] is the comparison that runs without being asked for.
 //! - [`results`] sums up over seeds by [`statistics`]; [`verdict`] says it in words, [`report`] shows it
 //!   with the drawings of [`chart`].
@@ -14,6 +15,7 @@ mod error;
 pub mod extrapolate;
 pub mod grid;
 pub mod report;
+pub mod reproduce;
 pub mod results;
 pub mod search;
 pub mod standard;

@@ -72,6 +72,9 @@ mod tests {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs");
         for file in fs::read_dir(folder).unwrap() {
             let path = file.unwrap().path();
+            if path.is_dir() {
+                continue;
+            }
             let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
             assert!(find(&name).is_some(), "{name} is in configs/ but not a preset");
         }

@@ -7,6 +7,7 @@ pub(crate) mod evaluate;
 pub(crate) mod extrapolate;
 pub(crate) mod fill;
 pub(crate) mod generate;
+pub(crate) mod reproduce;
 pub(crate) mod train;
 pub(crate) mod translate;
 

@@ -40,8 +40,11 @@ pub fn html(results: &[Results]) -> String {
         _ => "Which position encoding?".into(),
     };
     let mut body = format!("<h1>{}</h1>\n", escape(&title));
-    for results in results {
-        section(results, &mut body);
+    for part in results {
+        if results.len() > 1 {
+            body += &format!("<h2>{}</h2>\n", escape(&part.title));
+        }
+        section(part, &mut body);
     }
     page(&title, &body)
 }
@@ -49,9 +52,8 @@ pub fn html(results: &[Results]) -> String {
 fn section(results: &Results, body: &mut String) {
     let cells = results.cells.len();
     *body += &format!(
-        "<h2>{}</h2>\n<p class=\"note\">{cells} cells, {} each with {}; same data order, same first weights where shapes \
+        "<p class=\"note\">{cells} cells, {} each with {}; same data order, same first weights where shapes \
          agree. Held against {}.</p>\n",
-        escape(&results.title),
         match results.seeds {
             1 => "one run".into(),
             seeds => format!("{seeds} seeds"),
@@ -66,8 +68,8 @@ fn section(results: &Results, body: &mut String) {
     *body += "</ul>\n<h3>Ranking</h3>\n";
     *body += &table::ranking(results);
     *body += &table::scalings(results);
-    for (title, note, svg) in curves::all(results) {
-        *body += &format!("<h3>{}</h3>\n{}", escape(title), figure(&svg, note));
+    for (note, svg) in curves::all(results) {
+        *body += &figure(&svg, note);
     }
     heads::maps(results, body);
     heads::deltas(results, body);

@@ -55,7 +55,7 @@ pub(super) fn ranking(results: &Results) -> String {
         };
         let span = head.len() - 1;
         html += &format!(
-            "<tr><td>{}</td><td colspan=\"{span}\" style=\"text-align:left\">{word}: {}</td></tr>\n",
+            "<tr><td>{}</td><td colspan=\"{span}\" style=\"text-align:left;white-space:normal\">{word}: {}</td></tr>\n",
             escape(&cell.name),
             escape(reason)
         );

@@ -1,0 +1,124 @@
+//! `whatwhere reproduce`: published claims, held against what this machine measures.
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+};
+
+use clap::Args;
+use serde_json::json;
+use whatwhere_lab::reproduce::{self, CLAIMS, Changes, Claim, Finding};
+use whatwhere_training::interrupt::{EXIT_CODE, Interrupt};
+
+use crate::{comparing::Progress, failure::Failure};
+
+/// What to check.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Reproduce {
+    /// Claims by name, `all` for those that need no data; without one they are listed.
+    claims: Vec<String>,
+    /// The data that a claim needs: a file or folder.
+    #[arg(long, value_name = "PATH")]
+    data: Option<PathBuf>,
+    /// Another number of seeds than the claim's own.
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// Change a setting of the experiment, such as training.steps=100; can be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    changes: Vec<String>,
+    /// Where everything goes, one folder for each claim; the same command goes on in it.
+    #[arg(long, value_name = "FOLDER", default_value = "reproductions")]
+    out: PathBuf,
+    /// Print one JSON object per claim.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Reproduce) -> anyhow::Result<()> {
+    if args.claims.is_empty() {
+        return list(args.json);
+    }
+    let claims = chosen(&args.claims)?;
+    let interrupt = Interrupt::new()?;
+    let changes =
+        Changes { settings: args.changes.clone(), data: args.data.clone(), seeds: args.seeds };
+    for claim in claims {
+        let folder = args.out.join(claim.name);
+        let mut progress = Progress::new();
+        let findings = claim.check(&changes, &folder, &interrupt, &mut progress)?;
+        drop(progress);
+        let Some(findings) = findings else {
+            eprintln!("interrupted: what is finished is kept");
+            eprintln!("hint: the same command goes on in {}", folder.display());
+            std::process::exit(EXIT_CODE);
+        };
+        print(claim, &findings, &folder, args.json)?;
+    }
+    Ok(())
+}
+
+fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static Claim>> {
+    let mut claims = Vec::new();
+    for name in names {
+        match (name.as_str(), reproduce::find(name)) {
+            ("all", _) => claims
+                .extend(CLAIMS.iter().filter(|claim| claim.data.is_none() && claim.minutes < 1000)),
+            (_, Some(claim)) => claims.push(claim),
+            (_, None) => {
+                let names: Vec<&str> = CLAIMS.iter().map(|claim| claim.name).collect();
+                let hint = format!("there are {}", names.join(", "));
+                return Err(Failure::usage(format!("no claim is called {name}"), hint).into());
+            }
+        }
+    }
+    Ok(claims)
+}
+
+fn list(json: bool) -> anyhow::Result<()> {
+    let mut out = io::stdout();
+    for claim in CLAIMS {
+        if json {
+            let object = json!({
+                "name": claim.name, "title": claim.title, "paper": claim.paper, "reports": claim.reports,
+                "scaled_down": claim.scaled_down, "minutes": claim.minutes, "data": claim.data,
+            });
+            writeln!(out, "{object}")?;
+            continue;
+        }
+        writeln!(out, "{}", claim.name)?;
+        writeln!(out, "  {}", claim.title)?;
+        writeln!(out, "  {}", claim.paper)?;
+        writeln!(out, "  reported: {}", claim.reports)?;
+        writeln!(out, "  here: {}", claim.scaled_down.unwrap_or("as published"))?;
+        let data = claim.data.map_or(String::new(), |data| format!("; --data: {data}"));
+        writeln!(out, "  about {} minutes on two cores{data}", claim.minutes)?;
+    }
+    Ok(())
+}
+
+fn print(
+    claim: &Claim,
+    findings: &[Finding],
+    folder: &std::path::Path,
+    json: bool,
+) -> anyhow::Result<()> {
+    let mut out = io::stdout();
+    if json {
+        let object = json!({ "claim": claim.name, "folder": folder, "findings": findings });
+        writeln!(out, "{object}")?;
+        return Ok(());
+    }
+    writeln!(out, "{}: {}", claim.name, claim.title)?;
+    writeln!(out, "  reported: {}", claim.reports)?;
+    writeln!(
+        out,
+        "  here: {}",
+        claim.scaled_down.map_or("as published".into(), |how| format!("scaled down: {how}"))
+    )?;
+    for finding in findings {
+        writeln!(out, "  {}: {}", finding.judgement, finding.expected)?;
+        writeln!(out, "    {}", finding.measured)?;
+    }
+    writeln!(out, "  kept in {}", folder.display())?;
+    Ok(())
+}

@@ -1,0 +1,349 @@
+//! Published claims, checked at a size that fits two cores.
+//!
+//! A [`Claim`] names the paper, what it reports and how ours differs in size; its experiment is a comparison with
+//! [`Expectation`]s, or a direct measurement. [`CLAIMS`] is the list; what was found is kept in `findings.json`.
+
+mod claims;
+mod permutation;
+mod saturation;
+
+use std::{io::Write, path::Path};
+
+use serde::{Deserialize, Serialize};
+use whatwhere_training::{RunSettings, files, interrupt::Interrupt};
+
+pub use claims::CLAIMS;
+
+use crate::{
+    Error,
+    compare::{Comparison, Corpora, Spectator},
+    grid::Axis,
+    report,
+    results::{CellResult, Results},
+    statistics::{Summary, Verdict, paired},
+};
+
+/// A published claim.
+pub struct Claim {
+    /// What the command calls it.
+    pub name: &'static str,
+    /// The claim in a sentence.
+    pub title: &'static str,
+    /// Who published it, and where.
+    pub paper: &'static str,
+    /// The figures they report.
+    pub reports: &'static str,
+    /// How our experiment differs; nothing if it is theirs.
+    pub scaled_down: Option<&'static str>,
+    /// Minutes on two cores with the seeds given here, roughly.
+    pub minutes: u32,
+    /// What `--data` has to be, for claims that need more than the program has.
+    pub data: Option<&'static str>,
+    /// How it is checked.
+    pub experiment: Experiment,
+}
+
+/// How a claim is checked.
+pub enum Experiment {
+    /// By training.
+    Compare(&'static [Part]),
+    /// By a measurement without training.
+    Measure(fn() -> Result<Vec<Finding>, Error>),
+}
+
+/// One comparison of a claim.
+pub struct Part {
+    /// Its folder.
+    pub name: &'static str,
+    /// Settings, TOML.
+    pub settings: &'static str,
+    /// Changes to them.
+    pub changes: &'static [&'static str],
+    /// What cells differ in.
+    pub axes: &'static [&'static str],
+    /// Runs of each cell.
+    pub seeds: u64,
+    /// The cell that others are held against.
+    pub baseline: &'static str,
+    /// Lengths to read without training; none if empty.
+    pub lengths: &'static [usize],
+    /// Tokens read at each.
+    pub tokens: usize,
+    /// Whether translations are scored.
+    pub bleu: bool,
+    /// What the paper makes us expect.
+    pub expects: &'static [Expectation],
+}
+
+/// That one cell does better than another.
+#[derive(Clone, Copy, Debug)]
+pub struct Expectation {
+    /// The cell that should do better.
+    pub better: &'static str,
+    /// The other.
+    pub than: &'static str,
+    /// In what.
+    pub by: By,
+}
+
+/// What cells are judged by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Loss at the trained length.
+    Loss,
+    /// Loss at another length.
+    LossAt(usize),
+    /// Share of right answers.
+    Accuracy,
+    /// BLEU.
+    Bleu,
+    /// Tokens per second in training.
+    Speed,
+}
+
+/// What was found about a claim, or a part of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// What was expected.
+    pub expected: String,
+    /// What was measured.
+    pub measured: String,
+    /// How they go together.
+    pub judgement: Judgement,
+}
+
+/// How a measurement and a claim go together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Judgement {
+    /// As published, beyond noise.
+    Agrees,
+    /// The other way round, beyond noise.
+    Disagrees,
+    /// No difference shown.
+    WithinNoise,
+    /// As published, but one seed says nothing about noise.
+    AgreesOneSeed,
+    /// The other way round, but one seed says nothing about noise.
+    DisagreesOneSeed,
+    /// A cell could not be measured.
+    NotMeasured,
+}
+
+impl std::fmt::Display for Judgement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Agrees => "agrees",
+            Self::Disagrees => "disagrees",
+            Self::WithinNoise => "within noise",
+            Self::AgreesOneSeed => "agrees, one seed",
+            Self::DisagreesOneSeed => "disagrees, one seed",
+            Self::NotMeasured => "not measured",
+        })
+    }
+}
+
+/// The claim of a name.
+pub fn find(name: &str) -> Option<&'static Claim> {
+    CLAIMS.iter().find(|claim| claim.name == name)
+}
+
+/// What a person may change of a claim's experiment.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    /// Settings, as `--set` takes them.
+    pub settings: Vec<String>,
+    /// Other data than the claim's own.
+    pub data: Option<std::path::PathBuf>,
+    /// Another number of seeds.
+    pub seeds: Option<u64>,
+}
+
+impl Claim {
+    /// Checks the claim in a folder; nothing if interrupted. The same call goes on.
+    pub fn check(
+        &self,
+        changes: &Changes,
+        folder: &Path,
+        interrupt: &Interrupt,
+        spectator: &mut dyn Spectator,
+    ) -> Result<Option<Vec<Finding>>, Error> {
+        let parts = match &self.experiment {
+            Experiment::Measure(measure) => {
+                let findings = measure()?;
+                self.save(&findings, folder)?;
+                return Ok(Some(findings));
+            }
+            Experiment::Compare(parts) => *parts,
+        };
+        if let (Some(needed), None) = (self.data, &changes.data) {
+            return Err(Error::Request(format!("{} needs --data: {needed}", self.name)));
+        }
+        let mut corpora = Corpora::default();
+        let (mut findings, mut all) = (Vec::new(), Vec::new());
+        for part in parts {
+            let comparison = part.comparison(self, changes, folder)?;
+            comparison.cells()?;
+            let Some(results) = comparison.run(&mut corpora, interrupt, spectator)? else {
+                return Ok(None);
+            };
+            findings.extend(part.expects.iter().map(|expectation| expectation.judge(&results)));
+            all.push(results);
+        }
+        report::save(&all, folder)?;
+        self.save(&findings, folder)?;
+        Ok(Some(findings))
+    }
+
+    fn save(&self, findings: &[Finding], folder: &Path) -> Result<(), Error> {
+        report::make_folder(folder)?;
+        let text =
+            serde_json::to_string_pretty(findings).map_err(|e| Error::Request(e.to_string()))?;
+        Ok(files::replace(&folder.join("findings.json"), |writer| {
+            writer.write_all(text.as_bytes())
+        })?)
+    }
+}
+
+impl Part {
+    /// The comparison that checks it.
+    pub fn comparison(
+        &self,
+        claim: &Claim,
+        changes: &Changes,
+        folder: &Path,
+    ) -> Result<Comparison, Error> {
+        let own: Vec<String> = self.changes.iter().map(|change| (*change).into()).collect();
+        let mut settings =
+            RunSettings::read(self.settings, &[own, changes.settings.clone()].concat())?;
+        if let Some(path) = &changes.data {
+            claims::read_from(&mut settings, path)?;
+        }
+        Ok(Comparison {
+            title: claim.title.into(),
+            settings: settings.to_toml()?,
+            changes: Vec::new(),
+            axes: self.axes.iter().map(|axis| Axis::parse(axis)).collect::<Result<_, _>>()?,
+            seeds: changes.seeds.unwrap_or(self.seeds),
+            budget: None,
+            lengths: Some(self.lengths.to_vec()),
+            tokens: self.tokens,
+            bleu: self.bleu,
+            baseline: Some(self.baseline.into()),
+            folder: folder.join(self.name),
+        })
+    }
+}
+
+impl Expectation {
+    /// Holds it against what was found.
+    pub fn judge(&self, results: &Results) -> Finding {
+        let expected = format!("{} {} {}", self.better, self.by.words(), self.than);
+        let cell = |name: &str| results.cells.iter().find(|cell| cell.name == name);
+        let values = |name: &str| cell(name).map(|cell| self.by.of(cell)).unwrap_or_default();
+        let (better, than) = (values(self.better), values(self.than));
+        let (Some(a), Some(b), Some(difference)) =
+            (Summary::of(&better), Summary::of(&than), paired(&better, &than))
+        else {
+            let measured = "a cell was not trained, or has no such figure".into();
+            return Finding { expected, measured, judgement: Judgement::NotMeasured };
+        };
+        let lower_is_better = matches!(self.by, By::Loss | By::LossAt(_));
+        let is_right = (difference.mean < 0.0) == lower_is_better;
+        let judgement = match (difference.verdict(), is_right) {
+            (Verdict::WithinNoise, _) => Judgement::WithinNoise,
+            (Verdict::Unknown, true) => Judgement::AgreesOneSeed,
+            (Verdict::Unknown, false) => Judgement::DisagreesOneSeed,
+            (_, true) => Judgement::Agrees,
+            (_, false) => Judgement::Disagrees,
+        };
+        let seeds = a.count;
+        let margin = difference.margin.map_or(String::new(), |margin| format!(" ± {margin:.3}"));
+        let measured = format!(
+            "{:.3} against {:.3}, difference {:+.3}{margin}, {seeds} seed{}",
+            a.mean,
+            b.mean,
+            difference.mean,
+            if seeds == 1 { "" } else { "s" }
+        );
+        Finding { expected, measured, judgement }
+    }
+}
+
+impl By {
+    /// One value for each seed; none if a seed has none.
+    fn of(self, cell: &CellResult) -> Vec<f64> {
+        let value = |run: &crate::compare::Trained| match self {
+            Self::Loss => Some(run.quality.loss),
+            Self::Accuracy => Some(run.quality.accuracy),
+            Self::Bleu => run.bleu,
+            Self::Speed => Some(run.cost.tokens_per_second),
+            Self::LossAt(length) => run
+                .lengths
+                .iter()
+                .find(|at| at.length == length && at.scaling.is_none())
+                .and_then(|at| at.figures.as_ref())
+                .map(|figures| figures.whole.loss),
+        };
+        let values: Option<Vec<f64>> = cell.runs().iter().map(value).collect();
+        values.unwrap_or_default()
+    }
+
+    fn words(self) -> String {
+        match self {
+            Self::Loss => "has a lower loss than".into(),
+            Self::LossAt(length) => format!("has a lower loss at {length} tokens than"),
+            Self::Accuracy => "has more answers right than".into(),
+            Self::Bleu => "has a higher BLEU than".into(),
+            Self::Speed => "trains faster than".into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_expectation_names_cells_that_exist_and_compose() {
+        for claim in CLAIMS {
+            let Experiment::Compare(parts) = &claim.experiment else { continue };
+            for part in *parts {
+                let comparison =
+                    part.comparison(claim, &Changes::default(), Path::new("x")).unwrap();
+                let cells = comparison.cells().unwrap_or_else(|e| panic!("{}: {e}", claim.name));
+                for cell in &cells {
+                    assert!(
+                        cell.settings.is_ok(),
+                        "{} {}: {:?}",
+                        claim.name,
+                        cell.name,
+                        cell.settings
+                    );
+                }
+                for expectation in part.expects {
+                    for name in [expectation.better, expectation.than] {
+                        let found = cells.iter().any(|cell| cell.name == name);
+                        let names: Vec<_> = cells.iter().map(|cell| &cell.name).collect();
+                        assert!(found, "{}: {name} is none of {names:?}", claim.name);
+                    }
+                    if let By::LossAt(length) = expectation.by {
+                        assert!(part.lengths.contains(&length), "{}: {length}", claim.name);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_different_and_every_claim_says_what_was_reported() {
+        for (at, claim) in CLAIMS.iter().enumerate() {
+            assert!(CLAIMS[..at].iter().all(|other| other.name != claim.name), "{}", claim.name);
+            assert!(
+                claim.paper.contains("https://") && !claim.reports.is_empty(),
+                "{}",
+                claim.name
+            );
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Comparisons, through the public interface: small runs in temporary folders.
+
+use std::{fs, path::Path};
+
+use whatwhere_lab::{
+    compare::{At, Comparison, Corpora, Spectator, Trained},
+    extrapolate::{Lengths, corpus_of},
+    grid::Axis,
+    report,
+    results::{Measure, Outcome, Results},
+    search::Search,
+};
+use whatwhere_training::{Folder, Record, interrupt::Interrupt};
+
+const SETTINGS: &str = "
+seed = 3
+[data]
+tokenizer = 'bytes'
+[model]
+width = 16
+layers = 1
+attention = { heads = 2 }
+[training]
+steps = 6
+batch = 2
+length = 32
+evaluate_every = 2
+evaluate_batches = 2
+log_every = 1
+";
+
+fn comparison(folder: &Path, axes: &[&str]) -> Comparison {
+    Comparison {
+        title: "a test".into(),
+        settings: SETTINGS.into(),
+        changes: Vec::new(),
+        axes: axes.iter().map(|axis| Axis::parse(axis).unwrap()).collect(),
+        seeds: 2,
+        budget: None,
+        lengths: Some(vec![32, 64]),
+        tokens: 256,
+        bleu: false,
+        baseline: None,
+        folder: folder.into(),
+    }
+}
+
+#[derive(Default)]
+struct Count {
+    updates: u64,
+    finished: usize,
+    from_before: usize,
+    stop_after: Option<(u64, Interrupt)>,
+}
+
+impl Spectator for Count {
+    fn updated(&mut self, _at: &At, _record: &Record, _step: u64) {
+        self.updates += 1;
+        if let Some((updates, interrupt)) = &self.stop_after
+            && self.updates == *updates
+        {
+            interrupt.request();
+        }
+    }
+
+    fn finished(&mut self, _at: &At, _trained: &Trained, was_there: bool) {
+        self.finished += 1;
+        self.from_before += usize::from(was_there);
+    }
+}
+
+fn run(comparison: &Comparison, count: &mut Count) -> Option<Results> {
+    let interrupt =
+        count.stop_after.as_ref().map_or(Interrupt::default(), |(_, stop)| stop.clone());
+    comparison.run(&mut Corpora::default(), &interrupt, count).unwrap()
+}
+
+/// Results as JSON with ten digits: reading a number may change its last bit.
+fn rounded(results: &Results) -> serde_json::Value {
+    fn round(value: &mut serde_json::Value) {
+        match value {
+            serde_json::Value::Number(number) => {
+                *value = format!("{:.9e}", number.as_f64().unwrap()).into();
+            }
+            serde_json::Value::Array(items) => items.iter_mut().for_each(round),
+            serde_json::Value::Object(fields) => fields.values_mut().for_each(round),
+            _ => {}
+        }
+    }
+    let mut value = serde_json::to_value(results).unwrap();
+    round(&mut value);
+    value
+}
+
+/// Everything but what the clock and the system's account say.
+fn comparable(mut results: Results) -> Results {
+    results.folder = "".into();
+    for cell in &mut results.cells {
+        cell.tokens_per_second = None;
+        if let Outcome::Trained { runs } = &mut cell.outcome {
+            for run in runs {
+                run.cost.tokens_per_second = 0.0;
+                run.cost.peak_memory = None;
+            }
+        }
+    }
+    results
+}
+
+#[test]
+fn a_stopped_comparison_goes_on_and_ends_with_the_same_figures() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = comparison(&folder.path().join("whole"), &["position=none,rotary"]);
+    let expected = run(&whole, &mut Count::default()).unwrap();
+
+    let parts = comparison(&folder.path().join("parts"), &["position=none,rotary"]);
+    let stop = Interrupt::default();
+    let mut stopped = Count { stop_after: Some((9, stop)), ..Count::default() };
+    assert_eq!(run(&parts, &mut stopped), None);
+    let mut rest = Count::default();
+    let found = run(&parts, &mut rest).unwrap();
+    assert_eq!((rest.finished, rest.from_before), (4, 1));
+    assert_eq!(rest.updates, 4 * 6 - 9);
+    assert_eq!(rounded(&comparable(found.clone())), rounded(&comparable(expected)));
+
+    let mut again = Count::default();
+    let same = run(&parts, &mut again).unwrap();
+    assert_eq!((again.updates, again.from_before), (0, 4));
+    assert_eq!(rounded(&same), rounded(&found));
+}
+
+#[test]
+fn cells_that_do_not_compose_or_fail_leave_the_others_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let axes = [r#"position=rotary,{kind="learned",length=8}"#, "heads=2,3"];
+    let comparison = comparison(folder.path(), &axes);
+    let results = run(&comparison, &mut Count::default()).unwrap();
+    let states: Vec<&str> = results
+        .cells
+        .iter()
+        .map(|cell| match &cell.outcome {
+            Outcome::Trained { .. } => "trained",
+            Outcome::Refused { .. } => "refused",
+            Outcome::Failed { .. } => "failed",
+        })
+        .collect();
+    assert_eq!(states, ["trained", "refused", "failed", "refused"]);
+
+    let report = report::save(&[results.clone()], folder.path()).unwrap();
+    let html = fs::read_to_string(report).unwrap();
+    for expected in ["does not compose", "failed", "<svg", "Verdict", "Loss at other lengths"] {
+        assert!(html.contains(expected), "{expected}");
+    }
+    // It opens offline: nothing is fetched. (Namespaces of SVG are names, not addresses.)
+    assert!(!html.contains("src=\"http") && !html.contains("href=\"http"));
+    let json = fs::read_to_string(folder.path().join("results.json")).unwrap();
+    let read: Vec<Results> = serde_json::from_str(&json).unwrap();
+    assert_eq!(rounded(&read[0]), rounded(&results));
+    let csv = fs::read_to_string(folder.path().join("results.csv")).unwrap();
+    let columns = csv.lines().next().unwrap().split(',').count();
+    // Two runs at 32 and 64 tokens, at 64 also with three scalings; three cells without runs.
+    assert_eq!(csv.lines().count(), 1 + 2 * (2 + 3) + 3);
+    assert!(csv.lines().nth(1).unwrap().split(',').count() == columns, "{csv}");
+}
+
+#[test]
+fn a_folder_with_other_settings_is_not_mixed_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = comparison(folder.path(), &["position=none"]);
+    first.seeds = 1;
+    run(&first, &mut Count::default()).unwrap();
+    let mut other = first.clone();
+    other.changes = vec!["training.lr=0.01".into()];
+    let results = run(&other, &mut Count::default()).unwrap();
+    let Outcome::Failed { reason } = &results.cells[0].outcome else { panic!("{results:?}") };
+    assert!(reason.contains("holds a run with other settings"), "{reason}");
+    // Other lengths need no new training.
+    let mut longer = first;
+    longer.lengths = Some(vec![32, 128]);
+    let mut count = Count::default();
+    let results = run(&longer, &mut count).unwrap();
+    assert_eq!(count.updates, 0);
+    assert!(results.cells[0].at(128).unwrap().loss.is_some());
+}
+
+#[test]
+fn cells_of_a_seed_start_alike_and_read_the_same_text() {
+    let folder = tempfile::tempdir().unwrap();
+    // The loss of the first update is taken before anything is learned.
+    let mut same = comparison(folder.path(), &["position=none,alibi", "training.lr=1e-3,1e-5"]);
+    same.seeds = 1;
+    run(&same, &mut Count::default()).unwrap();
+    let cells = same.cells().unwrap();
+    let first = |cell: usize| {
+        let metrics = same.run_folder(&cells[cell], 3).metrics();
+        fs::read_to_string(metrics)
+            .unwrap()
+            .lines()
+            .next()
+            .unwrap()
+            .split("\"lr\"")
+            .next()
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(first(0), first(1));
+    assert_eq!(first(2), first(3));
+    assert_ne!(first(0), first(2));
+}
+
+#[test]
+fn tasks_are_ranked_by_right_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut task = comparison(folder.path(), &["position=none,rotary"]);
+    task.changes = vec!["data={source={kind='copy',shortest=1,longest=4}}".into()];
+    let results = run(&task, &mut Count::default()).unwrap();
+    assert_eq!(results.measure, Measure::Accuracy);
+    assert!(results.cells.iter().all(|cell| cell.solved == Some(0) && cell.lengths.is_empty()));
+    assert!(results.verdict()[0].contains("None solves the task"), "{:?}", results.verdict());
+}
+
+#[test]
+fn a_search_compares_every_cell_at_its_best() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut comparison = comparison(folder.path(), &["position=none,rotary"]);
+    comparison.seeds = 1;
+    comparison.changes = vec!["training.lr=1e-7".into(), "training.schedule=constant".into()];
+    let search = Search::parse(4, &["lr=1e-3..2e-2".into()]).unwrap();
+    let results = search
+        .run(&comparison, &mut Corpora::default(), &Interrupt::default(), &mut ())
+        .unwrap()
+        .unwrap();
+    for cell in &results.cells {
+        assert!(cell.name.contains("(lr 0.0"), "a rate of 1e-7 learns nothing: {}", cell.name);
+        assert_eq!(cell.runs().len(), 1);
+    }
+    assert!(folder.path().join("search/none/round-2").is_dir());
+}
+
+#[test]
+fn lengths_say_what_cannot_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut comparison =
+        comparison(folder.path(), &[r#"position={kind="learned",length=64},rotary"#]);
+    comparison.seeds = 1;
+    run(&comparison, &mut Count::default()).unwrap();
+    let cells = comparison.cells().unwrap();
+    let at = |cell: usize, lengths: &[usize]| {
+        let folder = comparison.run_folder(&cells[cell], 3);
+        let (corpus, split) = corpus_of(&Folder::new(folder.path()), None).unwrap();
+        let lengths = Lengths { lengths: lengths.to_vec(), tokens: 256, scalings: true };
+        lengths.measure(&folder, &corpus, split, |_| {}).unwrap()
+    };
+    let learned = at(0, &[64, 65, 100_000_000]);
+    assert!(learned[0].figures.is_some());
+    assert!(learned[1].missing.as_ref().unwrap().contains("64"), "{learned:?}");
+    assert!(learned[2].missing.as_ref().unwrap().contains("the text has only"), "{learned:?}");
+    let rotary = at(1, &[32, 256]);
+    let names: Vec<Option<&str>> = rotary.iter().map(|at| at.scaling.as_deref()).collect();
+    assert_eq!(names, [None, None, Some("linear"), Some("ntk"), Some("yarn")]);
+    let losses: Vec<f64> =
+        rotary[1..].iter().map(|at| at.figures.as_ref().unwrap().whole.loss).collect();
+    assert!(losses.windows(2).all(|pair| pair[0] != pair[1]), "scalings do something: {losses:?}");
+    let figures = rotary[1].figures.as_ref().unwrap();
+    let ends: Vec<usize> = figures.places.iter().map(|(end, _)| *end).collect();
+    assert_eq!(ends, [32, 64, 128, 256]);
+}
