@@ -1,6 +1,7 @@
-//! What a pattern costs: the number of pairs it shows.
+//! What a pattern costs: the number of pairs it shows, and of those that are computed.
 
 use super::{Coverage, Pair, Pattern, Tile};
+use crate::tile::{Outline, tiles};
 
 const SMALL: usize = 64; // Pairs; asking each of them costs about as much as halving on.
 
@@ -19,6 +20,20 @@ pub fn visible_pairs(pattern: &dyn Pattern, tile: &Tile) -> u64 {
         }
         Coverage::Partial => halves(tile).iter().map(|half| visible_pairs(pattern, half)).sum(),
     }
+}
+
+/// How many pairs of a tile, of any size, the passes compute: whole strips of the tiles that are partly visible, with
+/// padding. It starts where the tile does, as a call does with its first places.
+pub fn computed_pairs(pattern: &dyn Pattern, tile: &Tile) -> u64 {
+    let mut pairs = 0;
+    for queries in tiles(tile.queries.clone()) {
+        for keys in tiles(tile.keys.clone()) {
+            let tile = Tile { queries: queries.clone(), keys, ..*tile };
+            let regions = Outline::new(pattern, &tile).into_iter().flat_map(|o| o.regions());
+            pairs += regions.map(|r| r.rows.len() as u64 * r.cols.len() as u64).sum::<u64>();
+        }
+    }
+    pairs
 }
 
 /// All pairs of a tile, row by row.
@@ -70,7 +85,21 @@ mod tests {
     }
 
     #[test]
+    fn at_least_the_visible_pairs_are_computed_and_empty_tiles_are_not() {
+        let full = computed_pairs(&Full, &square(960));
+        assert_eq!(full, 960 * 960);
+        let window = super::super::Window { left: 64, right: 0 };
+        let (shown, computed) =
+            (visible_pairs(&window, &square(960)), computed_pairs(&window, &square(960)));
+        assert!(shown <= computed && computed < 3 * shown, "{shown} of {computed}");
+        // A function says nothing of tiles.
+        let function = from_fn(|pair| pair.key == pair.query);
+        assert_eq!(computed_pairs(&function, &square(960)), full);
+    }
+
+    #[test]
     fn no_queries_show_no_pairs() {
+        assert_eq!(computed_pairs(&Full, &Tile { queries: 5..5, ..square(9) }), 0);
         assert_eq!(visible_pairs(&Full, &Tile { queries: 5..5, ..square(9) }), 0);
     }
 }

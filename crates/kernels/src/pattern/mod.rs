@@ -34,7 +34,7 @@ mod window;
 
 pub use and::And;
 pub use causal::Causal;
-pub use count::visible_pairs;
+pub use count::{computed_pairs, visible_pairs};
 pub use dilated::Dilated;
 pub use documents::Documents;
 pub use fixed::Fixed;
