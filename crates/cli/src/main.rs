@@ -20,7 +20,7 @@ use std::{io, path::PathBuf, process::ExitCode};
 use clap::{Parser, Subcommand};
 
 use failure::Failure;
-use verb::{config, data, evaluate, fill, generate, train, translate};
+use verb::{config, data, evaluate, fill, generate, show, train, translate};
 
 /// Keeps freed buffers for the next step: with the system's allocator a training step spends a tenth of its time on fresh
 /// pages (LOG.md).
@@ -55,6 +55,8 @@ enum Verb {
     Fill(fill::Fill),
     /// Measure a trained run: loss, perplexity, accuracy, BLEU.
     Evaluate(evaluate::Evaluate),
+    /// Draw encodings, patterns, trained heads, and scores split into what and where.
+    Show(show::Show),
     /// Print settings with every value written out, the presets, or all that can be chosen.
     Config(config::Config),
     /// Look at data, and train tokenizers on it.
@@ -78,6 +80,7 @@ fn main() -> ExitCode {
         Verb::Translate(args) => translate::run(&args),
         Verb::Fill(args) => fill::run(&args),
         Verb::Evaluate(args) => evaluate::run(&args),
+        Verb::Show(args) => show::run(&args),
         Verb::Config(args) => config::run(&args),
         Verb::Data(args) => data::run(&args),
     };

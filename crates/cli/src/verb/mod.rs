@@ -5,6 +5,7 @@ pub(crate) mod data;
 pub(crate) mod evaluate;
 pub(crate) mod fill;
 pub(crate) mod generate;
+pub(crate) mod show;
 pub(crate) mod train;
 pub(crate) mod translate;
 
