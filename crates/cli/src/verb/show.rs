@@ -14,6 +14,8 @@ use whatwhere_training::Run;
 
 use crate::failure::Failure;
 
+const MOST: usize = 1 << 16; // places of a choice that are drawn
+
 /// What to draw.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Show {
@@ -42,9 +44,9 @@ struct Choice {
     /// Change one of its settings, such as base=500; can be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     changes: Vec<String>,
-    /// Places that are drawn, to either side of a query for positions.
-    #[arg(long, default_value_t = 256)]
-    length: usize,
+    /// Places that are drawn, for positions to either side of the query.
+    #[arg(long)]
+    length: Option<usize>,
     #[command(flatten)]
     output: Output,
 }
@@ -102,13 +104,14 @@ fn name(choice: &Choice) -> Option<&str> {
     Some(choice.name.as_str()).filter(|name| *name != "all")
 }
 
-fn length(choice: &Choice) -> anyhow::Result<usize> {
-    const MOST: usize = 1 << 16;
-    if (1..=MOST).contains(&choice.length) {
-        return Ok(choice.length);
+fn length(choice: &Choice) -> anyhow::Result<Option<usize>> {
+    match choice.length {
+        Some(length) if !(1..=MOST).contains(&length) => {
+            let message = format!("--length {length} is outside 1 to {MOST}");
+            Err(Failure::usage(message, "try --length 256").into())
+        }
+        length => Ok(length),
     }
-    let message = format!("--length {} is outside 1 to {MOST}", choice.length);
-    Err(Failure::usage(message, "try --length 256").into())
 }
 
 impl Looking {

@@ -14,6 +14,7 @@ use crate::{
 
 const SHORT: usize = 48; // tokens that are drawn one by one
 const BINS: usize = 128; // points of a curve over a long text
+const STRONG: usize = 98; // percent of the cells of a pooled map that are below full colour
 const STRONGEST: usize = 3; // keys named for each query
 
 /// Which layers and heads are drawn.
@@ -99,8 +100,11 @@ fn layer(reading: &Reading, seen: &Seen, heads: &Heads) -> Result<Section, Error
         }
     )];
     if !is_short {
-        let map = "A cell shows the strongest weight among the tokens it stands for.";
-        words.push(format!("{queries} queries and {keys} keys. {map}"));
+        words.push(format!(
+            "{queries} queries and {keys} keys. A cell shows the strongest weight among the tokens it stands for; the strongest \
+             {} % of the cells have full colour.",
+            100 - STRONG
+        ));
     }
     let (heading, pictures) = (heading(seen), drawn.pictures);
     Ok(Section { heading, words, pictures, side_by_side: chosen.len() > 1, table })
@@ -141,7 +145,7 @@ impl Drawn<'_> {
         let (rows, columns) = self.words();
         let map = self.inspection.tile(0, head, 0..rows.len(), 0..columns.len())?;
         let values = map.chunks_exact(columns.len()).map(floats).collect();
-        self.map(head, rows, columns, values);
+        self.map(head, (rows, columns), values, None);
         Ok(())
     }
 
@@ -155,11 +159,21 @@ impl Drawn<'_> {
             (0..cells).map(|cell| (cell * length).div_ceil(cells).to_string()).collect()
         };
         let values = map.chunks_exact(columns).map(floats).collect();
-        self.map(head, starts(rows, queries), starts(columns, keys), values);
+        // The first queries see few keys and have large weights, beside which all others would be pale.
+        let mut seen: Vec<f32> = map.into_iter().filter(|weight| *weight > 0.0).collect();
+        seen.sort_by(f32::total_cmp);
+        let strong = seen.get(seen.len() * STRONG / 100).map(|weight| (0.0, f64::from(*weight)));
+        self.map(head, (starts(rows, queries), starts(columns, keys)), values, strong);
         Ok(())
     }
 
-    fn map(&mut self, head: usize, rows: Vec<String>, columns: Vec<String>, values: Vec<Vec<f64>>) {
+    fn map(
+        &mut self,
+        head: usize,
+        (rows, columns): (Vec<String>, Vec<String>),
+        values: Vec<Vec<f64>>,
+        range: Option<(f64, f64)>,
+    ) {
         let chart = Heat {
             title: format!("{}, head {head}", heading(self.seen)),
             x: "key".into(),
@@ -167,7 +181,7 @@ impl Drawn<'_> {
             columns,
             rows,
             values,
-            range: None,
+            range,
             diverging: false,
         };
         let name = format!("{}-head{head}", stem(self.seen));

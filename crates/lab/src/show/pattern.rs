@@ -12,7 +12,7 @@ use crate::{
     chart::{Axis, Heat, Lines, Series},
 };
 
-const CELLS: usize = 192; // of a map, across and down
+const CELLS: usize = 128; // of a map, across and down
 const LENGTHS: [usize; 8] = [128, 256, 512, 1024, 2048, 4096, 8192, 16384];
 const SEED: u64 = 0;
 /// What costs are stated for: one head of this size.
@@ -21,8 +21,13 @@ const HEAD_DIM: u64 = 64;
 const FLOPS: u64 = 4 * HEAD_DIM;
 
 /// Draws a pattern by its name, changed by `key=value` pairs, or all of them if there is no name. The map shows `length`
-/// places.
-pub fn pattern(name: Option<&str>, changes: &[String], length: usize) -> Result<Page, Error> {
+/// places, 512 unless given.
+pub fn pattern(
+    name: Option<&str>,
+    changes: &[String],
+    length: Option<usize>,
+) -> Result<Page, Error> {
+    let length = length.unwrap_or(512);
     if length == 0 {
         return Err(Error::Request("length = 0: expected at least 1 place".into()));
     }
@@ -172,7 +177,7 @@ fn cost_chart(name: &str, costs: &[Cost]) -> Picture {
         marks: true,
         rule: None,
     };
-    let caption = "Computed: what the kernels do, who skip tiles without a visible pair. Visible: the pairs alone.";
+    let caption = "Computed: what the kernels do, which skip tiles without a visible pair. Visible: the pairs alone.";
     Picture::new(format!("{name}-cost"), chart.svg(), caption)
 }
 
@@ -182,7 +187,7 @@ mod tests {
 
     #[test]
     fn every_pattern_is_drawn_with_its_cost() {
-        let page = pattern(None, &[], 40).unwrap();
+        let page = pattern(None, &[], Some(40)).unwrap();
         assert_eq!(page.sections.len(), Pattern::NAMES.len());
         for (section, name) in page.sections.iter().zip(Pattern::NAMES) {
             assert_eq!(section.pictures[0].name, format!("{name}-map"));
@@ -209,7 +214,7 @@ mod tests {
     fn names_and_lengths_that_make_no_sense_are_refused() {
         let refused = |name, changes: &[&str], length| {
             let changes: Vec<String> = changes.iter().map(|change| (*change).into()).collect();
-            pattern(name, &changes, length).unwrap_err().to_string()
+            pattern(name, &changes, Some(length)).unwrap_err().to_string()
         };
         assert!(refused(Some("widow"), &[], 9).contains("there are full, causal, window"));
         assert!(refused(Some("window"), &["left=0"], 9).contains("pattern.left = 0"));

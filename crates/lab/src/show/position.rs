@@ -21,15 +21,21 @@ use crate::{
 
 const WIDTH: usize = 128;
 const HEADS: usize = 4;
+/// Distance up to which an encoding is drawn.
+const FARTHEST: usize = 256;
 /// Places whose vectors are drawn over the dimensions: two neighbours and a far one.
 const PLACES: [usize; 3] = [3, 4, 500];
 /// Tables that learn are drawn as they start, from this seed.
 const SEED: u64 = 0;
 
 /// Draws an encoding by its name, changed by `key=value` pairs, or all of them if there is no name. Distances reach `length`
-/// places to either side.
-pub fn position(name: Option<&str>, changes: &[String], length: usize) -> Result<Page, Error> {
-    if length == 0 {
+/// places to either side, 256 unless given; for one that clips distances earlier, a little beyond its reach.
+pub fn position(
+    name: Option<&str>,
+    changes: &[String],
+    length: Option<usize>,
+) -> Result<Page, Error> {
+    if length == Some(0) {
         return Err(Error::Request("length = 0: expected at least 1 place".into()));
     }
     let names = match name {
@@ -48,13 +54,18 @@ pub fn position(name: Option<&str>, changes: &[String], length: usize) -> Result
     Ok(Page { title, sections: sections.collect::<Result<_, _>>()? })
 }
 
-fn section(name: &str, changes: &[String], length: usize) -> Result<Section, Error> {
+fn section(name: &str, changes: &[String], length: Option<usize>) -> Result<Section, Error> {
     let common = format!("width = {WIDTH}\nheads = {HEADS}\npattern = 'full'");
     let settings = named("position", Position::NAMES, name, changes, &common)?;
     let (position, heads) = (settings.position[0].clone(), settings.sizes()?);
     let device = Device::flex();
     device.seed(SEED);
     let layer = position.build(&heads, &device)?;
+    let own = match &position {
+        Position::Shaw(shaw) => (3 * shaw.reach).clamp(1, FARTHEST),
+        _ => FARTHEST,
+    };
+    let length = length.unwrap_or(own);
     let drawn = Drawn { name: name.to_owned(), position, layer, heads, length, device };
     let about = Position::about().into_iter().find(|about| about.name == name);
     let words = about.map(|about| about.summary.join(" ")).into_iter().collect();
@@ -85,7 +96,7 @@ impl Drawn {
         let places = PLACES.iter().filter(|place| **place < count);
         let over_dimensions = places.map(|place| Series {
             name: format!("place {place}"),
-            points: (0..WIDTH).map(|c| (c as f64, value(*place, c))).collect(),
+            points: (0..WIDTH).step_by(2).map(|c| (c as f64, value(*place, c))).collect(),
             ..Default::default()
         });
         let waves = [0, WIDTH / 8, WIDTH / 4, WIDTH / 2, WIDTH - 2].map(|channel| Series {
@@ -112,14 +123,14 @@ impl Drawn {
                 "values over the dimensions",
                 ("dimension", "value"),
                 over_dimensions.collect(),
-                "Neighbours differ in the first dimensions only; far places differ in more of them.",
+                "Every second dimension; sinusoids have a sine and a cosine side by side.",
             ),
             self.lines(
                 "waves",
                 "values along the places",
                 ("place", "value"),
                 waves.into(),
-                "One curve for each of some dimensions.",
+                "One curve for each of some dimensions: the first change fast, the last hardly.",
             ),
             Picture::new(format!("{}-map", self.name), map.svg(), ""),
             self.embedding_similarity(table)?,
@@ -262,7 +273,8 @@ impl Drawn {
         let angles = Angles::new(&feature.frequencies, 0..self.length + 1, feature.amplitude);
         let count = feature.frequencies.len();
         let mut chosen = vec![0, count / 8, count / 4, count / 2, count - 1];
-        chosen.dedup();
+        // Single angle has one speed for all.
+        chosen.dedup_by_key(|i| feature.frequencies[*i].to_bits());
         let series = chosen.into_iter().map(|i| Series {
             name: format!("frequency {i}"),
             points: (0..=self.length)
@@ -320,7 +332,7 @@ mod tests {
 
     #[test]
     fn every_encoding_is_drawn_with_its_similarity() {
-        let page = position(None, &[], 24).unwrap();
+        let page = position(None, &[], Some(24)).unwrap();
         assert_eq!(page.sections.len(), Position::NAMES.len());
         let names = names(&page);
         for name in Position::NAMES {
@@ -340,20 +352,20 @@ mod tests {
     fn settings_change_the_picture_and_wrong_ones_are_refused() {
         let drawn = |changes: &[&str]| {
             let changes: Vec<String> = changes.iter().map(|change| (*change).into()).collect();
-            position(Some("rotary"), &changes, 16)
+            position(Some("rotary"), &changes, Some(16))
         };
         assert_ne!(drawn(&[]).unwrap(), drawn(&["base=500"]).unwrap());
         let scaled = drawn(&["scaling={ kind = 'linear', factor = 4.0 }"]).unwrap();
         assert!(scaled.html().contains("unscaled"));
         assert!(drawn(&["bas=500"]).unwrap_err().to_string().contains("unknown field `bas`"));
-        let error = position(None, &["base=500".into()], 16).unwrap_err().to_string();
+        let error = position(None, &["base=500".into()], None).unwrap_err().to_string();
         assert!(error.contains("name it"), "{error}");
-        assert!(position(Some("rotary"), &[], 0).is_err());
+        assert!(position(Some("rotary"), &[], Some(0)).is_err());
     }
 
     #[test]
     fn a_short_learned_table_is_drawn_as_far_as_it_reaches() {
-        let page = position(Some("learned"), &["length=5".into()], 64).unwrap();
+        let page = position(Some("learned"), &["length=5".into()], Some(64)).unwrap();
         assert!(names(&page).contains(&"learned-similarity".to_owned()));
     }
 }

@@ -32,13 +32,16 @@ pub fn split(reading: &Reading, heads: &Heads) -> Result<Page, Error> {
         ["", "head", "content", "position", "interaction", "score"].map(String::from).to_vec(),
     ];
     let mut sections = Vec::new();
+    let mut last_note = None;
     for seen in reading.seen() {
         let (terms, note) = terms(reading, seen)?;
         let (queries, keys) = (reading.queries(seen.site).len(), reading.keys(seen.site).len());
         let split = Split { terms, queries, keys };
         for head in 0..reading.attention(seen).settings().heads {
-            table.push(split.row(&heading(seen), head));
+            let mark = if note.is_some() { " *" } else { "" };
+            table.push(split.row(&format!("{}{mark}", heading(seen)), head));
         }
+        last_note = note.clone().or(last_note);
         if chosen.has_layer(seen.layer) {
             sections.extend(chosen.heads.iter().map(|head| {
                 let mut section = split.section(reading, seen, *head);
@@ -47,15 +50,18 @@ pub fn split(reading: &Reading, heads: &Heads) -> Result<Page, Error> {
             }));
         }
     }
-    let words = [
+    let mut words = [
         "The terms of a score add up to it. Content is what the score would be if every key stood at the query's place, \
          position what the places alone add, interaction what only both together say.",
         "Spread of each kind of term: the standard deviation over the visible keys of a query, which is what the softmax sees; \
          it does not see what all keys of a query have in common.",
-    ];
+    ]
+    .map(String::from)
+    .to_vec();
+    words.extend(last_note.map(|note| format!("* {note}")));
     let summary = Section {
         heading: "What and where in every head".into(),
-        words: words.map(String::from).to_vec(),
+        words,
         table,
         ..Default::default()
     };
