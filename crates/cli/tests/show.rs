@@ -1,5 +1,7 @@
 //! `whatwhere show` as people meet it: names in, a folder of pictures out.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::{
     fs,
     path::Path,
@@ -114,7 +116,7 @@ fn a_long_text_is_drawn_without_a_map_of_all_pairs() {
     const MOST: u64 = 160 << 10; // KiB
     let folder = trained();
     let at = folder.path();
-    fs::write(at.join("long.txt"), "what and ".repeat(900)[..8000].to_owned()).unwrap();
+    fs::write(at.join("long.txt"), &"what and ".repeat(900)[..8000]).unwrap();
     let args = ["show", "attention", "run", "--file", "long.txt", "--out", "long"];
     let mut child = command(at, &args).stdout(Stdio::null()).spawn().unwrap();
     let (status, mut peak) = (format!("/proc/{}/status", child.id()), 0);

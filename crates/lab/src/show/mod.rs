@@ -19,4 +19,4 @@ pub use pattern::pattern;
 pub use position::position;
 pub use reading::Reading;
 pub use split::{split, terms};
-pub use terms::{Kind, Parts, Term, Terms};
+pub use terms::{Kind, Parts, TERMS, Term, Terms};

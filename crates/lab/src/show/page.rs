@@ -104,9 +104,18 @@ impl Section {
             body.push_str("</div>\n");
         }
         if let Some((head, rows)) = self.table.split_first() {
+            // Numbers stand below each other, words begin at the left.
+            let is_number =
+                |cell: &String| cell.trim_end_matches([' ', '%']).parse::<f64>().is_ok();
+            let words: Vec<bool> = (0..head.len())
+                .map(|i| rows.first().and_then(|row| row.get(i)).is_some_and(|c| !is_number(c)))
+                .collect();
             let line = |cells: &[String], tag: &str| {
-                let cells: String =
-                    cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect();
+                let cell = |(i, cell): (usize, &String)| {
+                    let class = if words.get(i) == Some(&true) { " class=\"words\"" } else { "" };
+                    format!("<{tag}{class}>{}</{tag}>", escape(cell))
+                };
+                let cells: String = cells.iter().enumerate().map(cell).collect();
                 format!("<tr>{cells}</tr>\n")
             };
             let rows: String = rows.iter().map(|row| line(row, "td")).collect();
@@ -169,7 +178,9 @@ mod tests {
         let paths = page.save(&out).unwrap();
         assert_eq!(paths, [out.join("index.html"), out.join("bars.svg")]);
         let html = fs::read_to_string(&paths[0]).unwrap();
-        for part in [svg.as_str(), "1 &lt; 2", "<td>&lt;1&gt;</td>", "how to read it"] {
+        for part in
+            [svg.as_str(), "1 &lt; 2", "<td class=\"words\">&lt;1&gt;</td>", "how to read it"]
+        {
             assert!(html.contains(part), "{part}");
         }
         fs::write(folder.path().join("file"), "").unwrap();

@@ -51,8 +51,8 @@ pub fn split(reading: &Reading, heads: &Heads) -> Result<Page, Error> {
         }
     }
     let mut words = [
-        "The terms of a score add up to it. Content is what the score would be if every key stood at the query's place, \
-         position what the places alone add, interaction what only both together say.",
+        "The terms of a score add up to it: content is what the tokens alone say, position what their places alone say, \
+         interaction what only both together say. Below each map stands what its term is.",
         "Spread of each kind of term: the standard deviation over the visible keys of a query, which is what the softmax sees; \
          it does not see what all keys of a query have in common.",
     ]
@@ -170,14 +170,13 @@ impl Split {
         };
         let all = self.terms.terms.iter().map(|term| &term.values).chain([&self.terms.scores]);
         let most = all.map(|values| largest(self.of(values, head))).fold(0.0, f64::max);
-        let picture = |name: &str, kind: Option<Kind>, values: &[f64], index: usize| {
+        let picture = |title: String, caption: &str, values: &[f64], index: usize| {
             let labels = |tokens: &[u32]| match tokens.len() {
                 0..=CELLS => reading.words(tokens),
                 length => (0..CELLS).map(|cell| (cell * length / CELLS).to_string()).collect(),
             };
-            let kind = kind.map_or(String::new(), |kind| format!(" ({})", kind.name()));
             let chart = Heat {
-                title: format!("{name}{kind}"),
+                title,
                 x: "key".into(),
                 y: "query".into(),
                 columns: labels(reading.keys(seen.site)),
@@ -186,14 +185,13 @@ impl Split {
                 range: Some((-most, most)),
                 diverging: true,
             };
-            Picture::new(format!("{}-head{head}-{index}", stem(seen)), chart.svg(), "")
+            Picture::new(format!("{}-head{head}-{index}", stem(seen)), chart.svg(), caption)
         };
-        let mut pictures = vec![picture("score", None, &self.terms.scores, 0)];
-        pictures.extend(
-            (1..)
-                .zip(&self.terms.terms)
-                .map(|(i, term)| picture(term.name, Some(term.kind), &term.values, i)),
-        );
+        let mut pictures = vec![picture("score".into(), "the sum", &self.terms.scores, 0)];
+        pictures.extend((1..).zip(&self.terms.terms).map(|(i, term)| {
+            let title = format!("{}: {}", term.kind.name(), term.name);
+            picture(title, term.meaning, &term.values, i)
+        }));
         let names: Vec<&str> = self.terms.terms.iter().map(|term| term.name).collect();
         Section {
             heading: format!("{}, head {head}", heading(seen)),

@@ -2,17 +2,8 @@
 //!
 //! With `S(…)` the score by the reference, in the order of the formula; hidden pairs have no terms.
 //!
-//! | term | kind | what it is |
-//! |---|---|---|
-//! | content | content | all angles 0: as if every key stood at the query's place |
-//! | content of places added to embeddings | four | q = q_c + q_p and k = k_c + k_p: `q_c·k_c` is content, `q_p·k_p` position, `q_c·k_p` and `q_p·k_c` interaction |
-//! | u·k (Transformer-XL's c) | content | what the query's bias adds |
-//! | distance (rotary, polar) | position | what the angles do to the text's mean query and mean key |
-//! | content × distance (rotary, polar) | interaction | what the angles do to this pair beyond that |
-//! | soft cap | interaction | what the cap takes away |
-//! | slopes, buckets (ALiBi, T5) | position | the bias |
-//! | q·a (Shaw, Transformer-XL's b) | interaction | what the query asks of the distance |
-//! | v·a (Transformer-XL's d) | position | the distance's own bias |
+//! [`TERMS`] says what each term is. Those of places added to embeddings come from `q = q_c + q_p` and `k = k_c + k_p`, which
+//! holds in the first layer only: the norm before it is linear once its statistics are those of the sum.
 //!
 //! PoPE's own words are magnitudes (what) and phases (where), whose product is the score: no sum of the two is. So polar,
 //! as rotary, has a term for each alone and one for both.
@@ -47,6 +38,31 @@ impl Kind {
     }
 }
 
+/// Every term there is: its name, what it speaks of, and what it is.
+pub const TERMS: [(&str, Kind, &str); 13] = [
+    ("content", Kind::Content, "query and key compared as if both stood at the same place"),
+    ("content · content", Kind::Content, "the query's content compared with the key's"),
+    ("content · place", Kind::Interaction, "the query's content compared with the key's place"),
+    ("place · content", Kind::Interaction, "the query's place compared with the key's content"),
+    ("place · place", Kind::Position, "the query's place compared with the key's"),
+    ("u·k", Kind::Content, "what every query asks of a key's content: Transformer-XL's (c)"),
+    ("distance", Kind::Position, "what the angles do to the text's mean query and mean key"),
+    (
+        "content × distance",
+        Kind::Interaction,
+        "what the angles do to this query and key beyond what they do to the mean ones",
+    ),
+    ("soft cap", Kind::Interaction, "what the cap takes away"),
+    ("slope · distance", Kind::Position, "ALiBi's penalty, a slope for each head"),
+    ("bucket of the distance", Kind::Position, "T5's bias, a number for each head and bucket"),
+    (
+        "q·a",
+        Kind::Interaction,
+        "what this query asks of the distance: Shaw's, Transformer-XL's (b)",
+    ),
+    ("v·a", Kind::Position, "what every query asks of the distance: Transformer-XL's (d)"),
+];
+
 /// One summand of the scores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Term {
@@ -54,8 +70,18 @@ pub struct Term {
     pub name: &'static str,
     /// What it speaks of.
     pub kind: Kind,
+    /// What it is.
+    pub meaning: &'static str,
     /// `[heads, queries, keys]`, not a number where a pair is hidden.
     pub values: Vec<f64>,
+}
+
+impl Term {
+    fn new(name: &str, values: Vec<f64>) -> Self {
+        let found = TERMS.iter().find(|term| term.0 == name);
+        let &(name, kind, meaning) = found.expect("every term is in the list");
+        Self { name, kind, meaning, values }
+    }
 }
 
 /// Scores and what they are the sum of.
@@ -142,13 +168,13 @@ impl<'a> Compared<'a> {
         let content = reference::scores(&bare, &self.inputs)?;
         let mut terms = match parts {
             Some(parts) => self.four(&bare, parts)?,
-            None => vec![Term { name: "content", kind: Kind::Content, values: content.clone() }],
+            None => vec![Term::new("content", content.clone())],
         };
         let mut last = content;
         if still.query_bias.is_some() {
             let biased = reference::scores(&still, &self.inputs)?;
             let values = minus(&biased, &last);
-            terms.push(Term { name: "u·k", kind: Kind::Content, values });
+            terms.push(Term::new("u·k", values));
             last = biased;
         }
         if !self.call.features.is_empty() {
@@ -158,14 +184,14 @@ impl<'a> Compared<'a> {
             let position =
                 minus(&reference::scores(&self.call, &mean)?, &reference::scores(&still, &mean)?);
             let values = minus(&minus(&moved, &last), &position);
-            terms.push(Term { name: "distance", kind: Kind::Position, values: position });
-            terms.push(Term { name: "content × distance", kind: Kind::Interaction, values });
+            terms.push(Term::new("distance", position));
+            terms.push(Term::new("content × distance", values));
             last = moved;
         }
         if self.cap.is_some() {
             let capped = Attention { soft_cap: self.cap, ..self.call.clone() };
             let values = minus(&reference::scores(&capped, &self.inputs)?, &last);
-            terms.push(Term { name: "soft cap", kind: Kind::Interaction, values });
+            terms.push(Term::new("soft cap", values));
         }
         Ok(terms)
     }
@@ -195,14 +221,14 @@ impl<'a> Compared<'a> {
             scaled(parts.k.clone(), &inverse.1),
         ];
         let named = [
-            ("content · content", Kind::Content, 0, 0),
-            ("content · place", Kind::Interaction, 0, 1),
-            ("place · content", Kind::Interaction, 1, 0),
-            ("place · place", Kind::Position, 1, 1),
+            ("content · content", 0, 0),
+            ("content · place", 0, 1),
+            ("place · content", 1, 0),
+            ("place · place", 1, 1),
         ];
-        let terms = named.map(|(name, kind, query, key)| {
+        let terms = named.map(|(name, query, key)| {
             let inputs = Inputs { q: &q[query], k: &k[key], ..self.inputs };
-            Ok(Term { name, kind, values: reference::scores(&call, &inputs)? })
+            Ok(Term::new(name, reference::scores(&call, &inputs)?))
         });
         terms.into_iter().collect()
     }
@@ -247,18 +273,16 @@ fn bias_terms(whole: &Attention, inputs: Inputs, bias: Bias) -> Result<Vec<Term>
         reference::scores(&call, &Inputs { q, ..inputs })
     };
     let Bias::Relative { vectors, query_bias, scale } = bias else {
-        let name = match bias {
-            Bias::Slopes { .. } => "slope · distance",
-            Bias::Buckets { .. } => "bucket of the distance",
-            _ => "bias",
-        };
-        return Ok(vec![Term { name, kind: Kind::Position, values: alone(bias, inputs.q)? }]);
+        // No encoding adds another kind.
+        let is_slope = matches!(bias, Bias::Slopes { .. });
+        let name = if is_slope { "slope · distance" } else { "bucket of the distance" };
+        return Ok(vec![Term::new(name, alone(bias, inputs.q)?)]);
     };
     let asked = alone(Bias::Relative { vectors, query_bias: None, scale }, inputs.q)?;
-    let mut terms = vec![Term { name: "q·a", kind: Kind::Interaction, values: asked }];
+    let mut terms = vec![Term::new("q·a", asked)];
     if query_bias.is_some() {
         let values = alone(bias, &vec![0.0; inputs.q.len()])?;
-        terms.push(Term { name: "v·a", kind: Kind::Position, values });
+        terms.push(Term::new("v·a", values));
     }
     Ok(terms)
 }
