@@ -202,11 +202,14 @@ impl Drawn<'_> {
             });
             Series { name: format!("head {head}"), points: points.collect(), ..Default::default() }
         });
+        let series: Vec<Series> = series.collect();
+        let most = series.iter().flat_map(|series| &series.points).map(|point| point.1);
+        let most = most.fold(1.0, f64::max);
         let chart = Lines {
             title: format!("{}: keys that share a query's weight", heading(self.seen)),
             x: Axis::linear("place of the query"),
-            y: Axis::linear("keys (e to the entropy)"),
-            series: series.collect(),
+            y: Axis::linear("keys (e to the entropy)").with_range(0.0, 1.05 * most),
+            series,
             marks: false,
             rule: None,
         };

@@ -6,6 +6,7 @@
 
 mod attention;
 mod choice;
+mod embedding;
 mod page;
 mod pattern;
 mod position;

@@ -8,7 +8,7 @@ use std::{f64::consts::TAU, sync::Arc};
 use burn::tensor::{Device, Tensor, TensorData};
 use whatwhere_attention::{
     Heads, Look, Position, Sizes,
-    call::{Bias, Call, Compare, Feature},
+    call::{Bias, Call, Feature},
     position::{Encode, PositionLayer},
 };
 use whatwhere_kernels::{Angles, Score, pattern::Full, reference};
@@ -19,12 +19,10 @@ use crate::{
     chart::{Axis, Heat, Lines, Series},
 };
 
-const WIDTH: usize = 128;
+pub(super) const WIDTH: usize = 128;
 const HEADS: usize = 4;
 /// Distance up to which an encoding is drawn.
 const FARTHEST: usize = 256;
-/// Places whose vectors are drawn over the dimensions: two neighbours and a far one.
-const PLACES: [usize; 3] = [3, 4, 500];
 /// Tables that learn are drawn as they start, from this seed.
 const SEED: u64 = 0;
 
@@ -75,88 +73,16 @@ fn section(name: &str, changes: &[String], length: Option<usize>) -> Result<Sect
 }
 
 /// An encoding being drawn.
-struct Drawn {
-    name: String,
-    position: Position,
-    layer: PositionLayer,
+pub(super) struct Drawn {
+    pub(super) name: String,
+    pub(super) position: Position,
+    pub(super) layer: PositionLayer,
     heads: Heads,
-    length: usize,
-    device: Device,
+    pub(super) length: usize,
+    pub(super) device: Device,
 }
 
 impl Drawn {
-    /// Pictures of what is added to embeddings.
-    fn embedding(&self) -> Result<Vec<Picture>, Error> {
-        let most = self.position.limit().unwrap_or(usize::MAX);
-        let count = (2 * self.length + 1).max(PLACES[2] + 1).min(most);
-        let zeros = Tensor::zeros([1, count, WIDTH], &self.device);
-        let table = self.layer.embed(zeros, 0)?; // [1, count, width]
-        let values = floats(table.clone());
-        let value = |place: usize, channel: usize| f64::from(values[place * WIDTH + channel]);
-        let places = PLACES.iter().filter(|place| **place < count);
-        let over_dimensions = places.map(|place| Series {
-            name: format!("place {place}"),
-            points: (0..WIDTH).step_by(2).map(|c| (c as f64, value(*place, c))).collect(),
-            ..Default::default()
-        });
-        let waves = [0, WIDTH / 8, WIDTH / 4, WIDTH / 2, WIDTH - 2].map(|channel| Series {
-            name: format!("dimension {channel}"),
-            points: (0..count.min(self.length + 1))
-                .map(|place| (place as f64, value(place, channel)))
-                .collect(),
-            ..Default::default()
-        });
-        let shown = count.min(128);
-        let map = Heat {
-            title: format!("{}: what is added to embeddings", self.name),
-            x: "dimension".into(),
-            y: "place".into(),
-            columns: (0..WIDTH).map(|c| c.to_string()).collect(),
-            rows: (0..shown).map(|place| place.to_string()).collect(),
-            values: (0..shown).map(|p| (0..WIDTH).map(|c| value(p, c)).collect()).collect(),
-            diverging: true,
-            ..Default::default()
-        };
-        Ok(vec![
-            self.lines(
-                "dimensions",
-                "values over the dimensions",
-                ("dimension", "value"),
-                over_dimensions.collect(),
-                "Every second dimension; sinusoids have a sine and a cosine side by side.",
-            ),
-            self.lines(
-                "waves",
-                "values along the places",
-                ("place", "value"),
-                waves.into(),
-                "One curve for each of some dimensions: the first change fast, the last hardly.",
-            ),
-            Picture::new(format!("{}-map", self.name), map.svg(), ""),
-            self.embedding_similarity(table)?,
-        ])
-    }
-
-    fn embedding_similarity(&self, table: Tensor<3>) -> Result<Picture, Error> {
-        let count = table.dims()[1].min(2 * self.length + 1);
-        let middle = count / 2;
-        let keys = table.narrow(1, 0, count).unsqueeze_dim::<4>(1); // [1, 1, count, width]
-        let query = keys.clone().narrow(2, middle, 1);
-        let mut call = Call::new(WIDTH, Arc::new(Full));
-        call.compare = Compare::Cosine { scale: 1.0 };
-        let look = Look::new(&call, query, keys.clone(), keys);
-        let scores = reference::scores(&look.call(), &look.inputs()).map_err(kernels)?;
-        let points = scores.iter().enumerate().map(|(key, s)| (key as f64 - middle as f64, *s));
-        let series = vec![Series { points: points.collect(), ..Default::default() }];
-        Ok(self.lines(
-            "similarity",
-            "similarity against distance",
-            ("distance (key − query)", "cosine of the two vectors"),
-            series,
-            "How alike the vectors of two places are, by their distance.",
-        ))
-    }
-
     /// Pictures of the terms an encoding adds to a call.
     fn call_pictures(&self) -> Result<Vec<Picture>, Error> {
         // One query in the middle, keys as far as asked on both sides.
@@ -291,7 +217,7 @@ impl Drawn {
         )
     }
 
-    fn lines(
+    pub(super) fn lines(
         &self,
         kind: &str,
         title: &str,
@@ -312,11 +238,11 @@ impl Drawn {
 }
 
 /// What the kernels refuse, as an attention layer says it.
-fn kernels(error: whatwhere_kernels::Error) -> Error {
+pub(super) fn kernels(error: whatwhere_kernels::Error) -> Error {
     Error::Attention(error.into())
 }
 
-fn floats<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+pub(super) fn floats<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     let data: TensorData = tensor.into_data();
     data.try_into_vec().expect("f32 as everywhere")
 }
