@@ -39,6 +39,7 @@ const LEGEND: f64 = 90.0; // height of the legend
 const LEVELS: i32 = 32; // strengths told apart
 const HINTS: usize = 2500; // cells that show their value when pointed at
 const NAME: usize = 18; // characters of a name that are shown
+const APART: f64 = 3.0; // pixels between two names
 const SMALL: f64 = 0.84; // size of a name beside the charts' other text
 
 struct Layout {
@@ -116,7 +117,7 @@ impl Heat {
     /// Whether names of columns are too wide to stand beside each other; of numbers some can be left out.
     fn upright(&self, cell: f64) -> bool {
         let are_numbers = self.columns.iter().all(|name| name.parse::<f64>().is_ok());
-        !are_numbers && self.widest_column() > cell
+        !are_numbers && self.widest_column() + APART > cell
     }
 
     fn widest_column(&self) -> f64 {
@@ -197,7 +198,7 @@ impl Heat {
     fn draw_names(&self, svg: &mut Svg, layout: &Layout) {
         let Layout { left, top, cell, .. } = *layout;
         let upright = self.upright(cell.0);
-        let step = stride(cell.0, if upright { 11.0 } else { self.widest_column() + 3.0 });
+        let step = stride(cell.0, if upright { 11.0 } else { self.widest_column() + APART });
         for (i, name) in self.columns.iter().enumerate().take(layout.cells.0).step_by(step) {
             let (x, name) = (left + cell.0 * (i as f64 + 0.5), shown_name(name));
             match upright {
