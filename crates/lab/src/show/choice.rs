@@ -1,5 +1,6 @@
 //! A choice by its name, with changes to its settings.
 
+use serde::Deserialize;
 use whatwhere_attention::AttentionSettings;
 
 use crate::Error;
@@ -16,15 +17,17 @@ pub(super) fn named(
         let names = names.join(", ");
         return Err(Error::Request(format!("no {axis} is called {name}; there are {names}")));
     }
-    let wrong = |found: toml::de::Error| Error::Request(format!("{axis} {name}: {found}"));
+    let wrong = |found: toml::de::Error| {
+        Error::Request(format!("{axis} {name}: {}", found.message().trim_end()))
+    };
     let mut table: toml::Table = toml::from_str(common).map_err(wrong)?;
     table.insert(axis.into(), name.into());
     for change in changes {
         whatwhere_training::set(&mut table, &format!("{axis}.{change}"))?;
     }
-    let text = toml::to_string(&table)
-        .map_err(|found| Error::Request(format!("{axis} {name}: {found}")))?;
-    Ok(AttentionSettings::from_toml(&text)?)
+    let settings = AttentionSettings::deserialize(toml::Value::Table(table)).map_err(wrong)?;
+    settings.check()?;
+    Ok(settings)
 }
 
 #[cfg(test)]

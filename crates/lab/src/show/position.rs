@@ -23,6 +23,8 @@ pub(super) const WIDTH: usize = 128;
 const HEADS: usize = 4;
 /// Distance up to which an encoding is drawn.
 const FARTHEST: usize = 256;
+/// Entries of a table that can be drawn.
+const MOST: usize = 1 << 16;
 /// Tables that learn are drawn as they start, from this seed.
 const SEED: u64 = 0;
 
@@ -56,6 +58,16 @@ fn section(name: &str, changes: &[String], length: Option<usize>) -> Result<Sect
     let common = format!("width = {WIDTH}\nheads = {HEADS}\npattern = 'full'");
     let settings = named("position", Position::NAMES, name, changes, &common)?;
     let (position, heads) = (settings.position[0].clone(), settings.sizes()?);
+    let entries = match &position {
+        Position::Shaw(shaw) => shaw.reach,
+        Position::Learned(learned) => learned.length,
+        Position::T5(t5) => t5.buckets,
+        _ => 0,
+    };
+    if entries > MOST {
+        let reason = format!("a table of {entries} entries, expected at most {MOST} to draw it");
+        return Err(Error::Request(format!("position {name}: {reason}")));
+    }
     let device = Device::flex();
     device.seed(SEED);
     let layer = position.build(&heads, &device)?;
@@ -287,6 +299,8 @@ mod tests {
         let error = position(None, &["base=500".into()], None).unwrap_err().to_string();
         assert!(error.contains("name it"), "{error}");
         assert!(position(Some("rotary"), &[], Some(0)).is_err());
+        let error = position(Some("shaw"), &["reach=1000000000000".into()], None).unwrap_err();
+        assert!(error.to_string().contains("expected at most 65536"), "{error}");
     }
 
     #[test]
