@@ -39,7 +39,7 @@ pub(crate) fn attend(
 }
 
 /// A call without its tensors: shapes, settings, and where each learned thing lies in the flat tensor.
-struct Recipe {
+pub(crate) struct Recipe {
     shape: Shape,
     first_query: usize,
     first_key: usize,
@@ -120,7 +120,12 @@ impl Flat {
 }
 
 impl Recipe {
-    fn new(call: &Call, q: &Tensor<4>, k: &Tensor<4>, v: &Tensor<4>) -> (Self, Tensor<1>) {
+    pub(crate) fn new(
+        call: &Call,
+        q: &Tensor<4>,
+        k: &Tensor<4>,
+        v: &Tensor<4>,
+    ) -> (Self, Tensor<1>) {
         let ([batch, heads, queries, head_dim], [_, kv_heads, keys, _]) = (q.dims(), k.dims());
         let shape =
             Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim: v.dims()[3] };
@@ -181,7 +186,7 @@ impl Recipe {
     }
 
     /// The kernels' call on these learned values.
-    fn call<'a>(&'a self, learned: &'a [f32]) -> kernels::Attention<'a> {
+    pub(crate) fn call<'a>(&'a self, learned: &'a [f32]) -> kernels::Attention<'a> {
         let at = |range: &Range<usize>| &learned[range.clone()];
         let mut call = kernels::Attention::new(self.shape, &*self.pattern);
         call.first_query = self.first_query;

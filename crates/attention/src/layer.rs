@@ -44,7 +44,7 @@ pub struct Attention {
     #[module(skip)]
     settings: AttentionSettings,
     #[module(skip)]
-    sizes: Heads,
+    pub(crate) sizes: Heads,
 }
 
 /// What a layer is called with.
@@ -142,26 +142,6 @@ impl Attention {
         self.finish(&input, input.first, first_key, q, k, v)
     }
 
-    /// The weights by which values are mixed, `[batch, heads, queries, keys]`, as large as the scores; dropout aside.
-    /// For looking inside; linear mixing has none.
-    pub fn weights(&self, mut input: Input) -> Result<Tensor<4>, Error> {
-        self.check(&input)?;
-        if !self.settings.mixing.has_scores() {
-            let reason = "without scores there are none to look at";
-            return Err(Error::combination(self.settings.mixing.name(), "weights", reason));
-        }
-        input.seed = None;
-        let (memory, first_key) = memory(&mut input);
-        let (q, k) = (self.queries(input.x.clone()), self.keys(memory));
-        let mut call = self.call(&input, input.first, first_key, &q, &k)?;
-        // What is mixed of unit vectors, one for each place, is the weights.
-        call.relative_values = None;
-        let [batch, kv_heads, keys, _] = k.dims();
-        let places = Tensor::<2>::eye(keys, &k.device()).unsqueeze::<4>();
-        let places = places.expand([batch, kv_heads, keys, keys]);
-        attend(&call, input.path, q, k, places)
-    }
-
     /// [`Self::forward`] for the tokens after those in the cache: `input.first` is taken from it. With a memory, keys and
     /// values are made of it once and kept.
     pub fn decode(&self, input: Input, cache: &mut Cache) -> Result<Tensor<3>, Error> {
@@ -231,7 +211,7 @@ impl Attention {
     }
 
     /// `[batch, heads, queries, head_dim]`, ready to be compared.
-    fn queries(&self, x: Tensor<3>) -> Tensor<4> {
+    pub(crate) fn queries(&self, x: Tensor<3>) -> Tensor<4> {
         let q = self.split(self.query.forward(x), self.sizes.heads);
         let q = match &self.query_norm {
             None => q,
@@ -241,7 +221,7 @@ impl Attention {
     }
 
     /// `[batch, kv_heads, keys, head_dim]`.
-    fn keys(&self, memory: Tensor<3>) -> Tensor<4> {
+    pub(crate) fn keys(&self, memory: Tensor<3>) -> Tensor<4> {
         let k = self.split(self.key.forward(memory), self.sizes.kv_heads);
         match &self.key_norm {
             None => k,
@@ -250,12 +230,12 @@ impl Attention {
     }
 
     /// `[batch, kv_heads, keys, head_dim]`.
-    fn values(&self, memory: Tensor<3>) -> Tensor<4> {
+    pub(crate) fn values(&self, memory: Tensor<3>) -> Tensor<4> {
         self.split(self.value.forward(memory), self.sizes.kv_heads)
     }
 
     /// The call between the projections: score, pattern and every encoding's terms.
-    fn call(
+    pub(crate) fn call(
         &self,
         input: &Input,
         first_query: usize,
@@ -301,7 +281,7 @@ impl Attention {
         Ok(call)
     }
 
-    fn check(&self, input: &Input) -> Result<(), Error> {
+    pub(crate) fn check(&self, input: &Input) -> Result<(), Error> {
         let [batch, _, width] = input.x.dims();
         let expected = |what, found: &Tensor<3>, right: bool, expected: String| {
             let found = found.dims().to_vec();
@@ -338,7 +318,7 @@ impl Attention {
     }
 
     /// `[batch, length, heads · head_dim]` to `[batch, heads, length, head_dim]`.
-    fn split(&self, x: Tensor<3>, heads: usize) -> Tensor<4> {
+    pub(crate) fn split(&self, x: Tensor<3>, heads: usize) -> Tensor<4> {
         let [batch, length, _] = x.dims();
         x.reshape([batch, length, heads, self.sizes.head_dim]).swap_dims(1, 2)
     }
@@ -351,7 +331,7 @@ impl Attention {
 }
 
 /// What keys are made of, and the place of the first. Lengths of keys become the places where padding starts.
-fn memory(input: &mut Input) -> (Tensor<3>, usize) {
+pub(crate) fn memory(input: &mut Input) -> (Tensor<3>, usize) {
     let (memory, first_key) = match (&input.memory, &input.past) {
         (Some(memory), _) => (memory.clone(), 0),
         (None, None) => (input.x.clone(), input.first),

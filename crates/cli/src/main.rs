@@ -23,7 +23,7 @@ use clap::{Parser, Subcommand};
 
 use failure::Failure;
 use verb::{
-    compare, config, data, evaluate, extrapolate, fill, generate, reproduce, train, translate,
+    compare, config, data, evaluate, extrapolate, fill, generate, reproduce, show, train, translate,
 };
 
 /// Keeps freed buffers for the next step: with the system's allocator a training step spends a tenth of its time on fresh
@@ -65,6 +65,8 @@ enum Verb {
     Extrapolate(extrapolate::Extrapolate),
     /// Hold published claims against what this machine measures.
     Reproduce(reproduce::Reproduce),
+    /// Draw encodings, patterns, trained heads, and scores split into what and where.
+    Show(show::Show),
     /// Print settings with every value written out, the presets, or all that can be chosen.
     Config(config::Config),
     /// Look at data, and train tokenizers on it.
@@ -92,6 +94,7 @@ fn main() -> ExitCode {
         Verb::Compare(args) => compare::run(&args),
         Verb::Extrapolate(args) => extrapolate::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
+        Verb::Show(args) => show::run(&args),
         Verb::Config(args) => config::run(&args),
         Verb::Data(args) => data::run(&args),
     })

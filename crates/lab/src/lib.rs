@@ -6,6 +6,7 @@
 //! - [`search`] finds the settings at which a cell does best; [`standard`] is the comparison that runs without being asked for.
 //! - [`results`] sums up over seeds by [`statistics`]; [`verdict`] says it in words, [`report`] shows it
 //!   with the drawings of [`chart`].
+//! - [`show`] draws encodings, patterns and what trained heads do.
 
 pub mod budget;
 pub mod chart;
@@ -18,6 +19,7 @@ pub mod report;
 pub mod reproduce;
 pub mod results;
 pub mod search;
+pub mod show;
 pub mod standard;
 pub mod statistics;
 pub mod verdict;

@@ -48,7 +48,7 @@ pub use error::Error;
 pub use evaluate::{Evaluation, Places, by_place, evaluate};
 pub use folder::Folder;
 pub use run::{BLANK, Filling, Generation, Run, Translation};
-pub use settings::{RunSettings, TrainingSettings};
+pub use settings::{RunSettings, TrainingSettings, set};
 pub use trainer::{Ending, Record, Trainer, Watcher};
 pub use whatwhere_transformer::generate::Sampling;
 

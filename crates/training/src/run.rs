@@ -255,8 +255,7 @@ impl Run {
             return Err(Error::Settings(format!("found layer {layer}, expected 0 to {last}")));
         };
         let sequences = Sequences::from_rows(&[tokens], &Device::flex());
-        let x = self.model.attention_inputs(&sequences)?.swap_remove(layer);
-        let input = whatwhere_attention::Input::new(x);
+        let input = self.model.attention_inputs(None, &sequences)?.swap_remove(layer).input;
         let weights = block.attention.weights(input).map_err(whatwhere_transformer::Error::from)?;
         let [_, heads, queries, keys] = weights.dims();
         let values = weights.into_data().try_into_vec().expect("f32");

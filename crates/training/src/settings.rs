@@ -188,7 +188,7 @@ where
 }
 
 /// Sets `path.to.key=value` in a table. A value that is not TOML is taken as a string.
-fn set(table: &mut toml::Table, change: &str) -> Result<(), Error> {
+pub fn set(table: &mut toml::Table, change: &str) -> Result<(), Error> {
     let wrong = |reason: &str| Error::Settings(format!("--set {change}: {reason}"));
     let (path, value) = change
         .split_once('=')

@@ -63,6 +63,8 @@ pub(crate) enum Recall<'a> {
     Cache(&'a mut BlockCache),
     /// Inputs of the attention in earlier segments, at most so many.
     Segment(&'a mut Option<Tensor<3>>, usize),
+    /// What the attention to the own sequence and to the encoder's are called with, for looking inside.
+    Watch(&'a mut Vec<Input>),
 }
 
 /// Keys and values of one block.
@@ -125,6 +127,10 @@ impl Block {
                     input.path = pass.path;
                     match &mut recall {
                         Recall::Cache(cache) => cross.attention.decode(input, &mut cache.cross),
+                        Recall::Watch(inputs) => {
+                            inputs.push(input.clone());
+                            cross.attention.forward(input)
+                        }
                         _ => cross.attention.forward(input),
                     }
                 })?
@@ -167,6 +173,10 @@ fn attend(
 ) -> Result<Tensor<3>, whatwhere_attention::Error> {
     match recall {
         Recall::Nothing => attention.forward(input),
+        Recall::Watch(inputs) => {
+            inputs.push(input.clone());
+            attention.forward(input)
+        }
         Recall::Cache(cache) => attention.decode(input, &mut cache.own),
         Recall::Segment(past, length) => {
             let seen = match past.take() {

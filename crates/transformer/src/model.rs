@@ -134,7 +134,9 @@ impl Model {
     ) -> Result<Tensor<3>, Error> {
         let mut seeds = Seeds::new(mode.seed);
         match (&self.encoder, &self.decoder) {
-            (Some(encoder), None) => self.read(encoder, tokens, &mut seeds, mode.path),
+            (Some(encoder), None) => {
+                self.read(encoder, tokens, &mut seeds, mode.path, Recalls::Nothing)
+            }
             (_, Some(_)) => {
                 let memory = self.memory(source, &mut seeds, mode.path)?;
                 self.decode(tokens, memory.as_ref(), 0, seeds, mode.path, Recalls::Nothing)
@@ -154,17 +156,6 @@ impl Model {
         segments.layers.resize(self.settings.decoder_depth(), None);
         let recalls = Recalls::Segments(&mut segments.layers, self.settings.memory);
         self.decode(tokens, None, 0, seeds, mode.path, recalls)
-    }
-
-    /// What the attention of each layer of a decoder reads, `[batch, length, width]`: for looking inside.
-    pub fn attention_inputs(&self, tokens: &Sequences) -> Result<Vec<Tensor<3>>, Error> {
-        if self.family() != Family::Decoder {
-            return Err(Error::Input("only a decoder alone can be looked into".into()));
-        }
-        let mut layers = vec![None; self.settings.decoder_depth()];
-        let recalls = Recalls::Segments(&mut layers, usize::MAX);
-        self.decode(tokens, None, 0, Seeds::new(None), Path::Auto, recalls)?;
-        Ok(layers.into_iter().flatten().collect())
     }
 
     /// `[batch, length, vocabulary]` from hidden states.
@@ -219,7 +210,7 @@ impl Model {
         match (&self.encoder, source) {
             (None, None) => Ok(None),
             (Some(encoder), Some(source)) => {
-                let states = self.read(encoder, source, seeds, path)?;
+                let states = self.read(encoder, source, seeds, path, Recalls::Nothing)?;
                 Ok(Some(Memory { states, lengths: source.lengths.clone() }))
             }
             (Some(_), None) => {
@@ -231,12 +222,13 @@ impl Model {
         }
     }
 
-    fn read(
+    pub(crate) fn read(
         &self,
         encoder: &Stack,
         tokens: &Sequences,
         seeds: &mut Seeds,
         path: Path,
+        recalls: Recalls,
     ) -> Result<Tensor<3>, Error> {
         let x = self.embed(&tokens.ids);
         let mut pass = Pass {
@@ -246,12 +238,12 @@ impl Model {
             seeds: *seeds,
             path,
         };
-        let out = encoder.forward(x, 0, &mut pass, Recalls::Nothing)?;
+        let out = encoder.forward(x, 0, &mut pass, recalls)?;
         *seeds = pass.seeds;
         Ok(out)
     }
 
-    fn decode(
+    pub(crate) fn decode(
         &self,
         tokens: &Sequences,
         memory: Option<&Memory>,
@@ -268,7 +260,8 @@ impl Model {
         decoder.forward(x, first, &mut pass, recalls)
     }
 
-    fn embed(&self, ids: &Tensor<2, Int>) -> Tensor<3> {
+    /// Embeddings of tokens, `[batch, length, width]`, before places are added.
+    pub fn embed(&self, ids: &Tensor<2, Int>) -> Tensor<3> {
         let x = self.embedding.forward(ids.clone());
         match self.settings.scale_embeddings {
             true => x * (self.settings.width as f64).sqrt(),

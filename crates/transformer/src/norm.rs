@@ -51,4 +51,34 @@ impl Norm {
             Some(bias) => x + bias.val().unsqueeze(),
         }
     }
+
+    /// What a part of `x` contributes to the norm of `x`, given the statistics of the whole: the parts of `x` add up to
+    /// [`Self::forward`] of it, but for the bias.
+    pub fn share(&self, part: Tensor<3>, whole: Tensor<3>) -> Tensor<3> {
+        let centre = |x: Tensor<3>| if self.centred { x.clone() - x.mean_dim(2) } else { x };
+        let scale = (centre(whole).powi_scalar(2).mean_dim(2) + EPSILON).sqrt().recip();
+        centre(part) * scale * self.gain.val().unsqueeze()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Distribution;
+
+    use super::*;
+
+    #[test]
+    fn shares_of_parts_add_up_to_the_norm() {
+        let device = Device::flex();
+        for kind in [NormKind::Rms, NormKind::Layer] {
+            let norm =
+                Norm::new(&ModelSettings { width: 8, norm: kind, ..Default::default() }, &device);
+            let part = || Tensor::random([2, 3, 8], Distribution::Normal(0.5, 2.0), &device);
+            let (a, b) = (part(), part());
+            let whole = a.clone() + b.clone();
+            let sum = norm.share(a, whole.clone()) + norm.share(b, whole.clone());
+            let off = (sum - norm.forward(whole, Path::Composed)).abs().max();
+            assert!(off.into_scalar::<f32>() < 1e-5, "{kind:?}");
+        }
+    }
 }

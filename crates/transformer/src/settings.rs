@@ -280,7 +280,8 @@ impl ModelSettings {
 }
 
 impl Site {
-    fn name(self) -> &'static str {
+    /// The site in words.
+    pub fn name(self) -> &'static str {
         match self {
             Site::Encoder => "encoder",
             Site::Decoder => "decoder",

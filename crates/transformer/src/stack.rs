@@ -4,7 +4,10 @@ use burn::{
     module::Module,
     tensor::{Device, Tensor},
 };
-use whatwhere_attention::position::{Encode, PositionLayer};
+use whatwhere_attention::{
+    Input,
+    position::{Encode, PositionLayer},
+};
 
 use crate::{
     Block, Error, Family, ModelSettings, Norm, NormPlace,
@@ -31,6 +34,7 @@ pub(crate) enum Recalls<'a> {
     Nothing,
     Caches(&'a mut [BlockCache]),
     Segments(&'a mut [Option<Tensor<3>>], usize),
+    Watch(&'a mut [Vec<Input>]),
 }
 
 impl Stack {
@@ -82,6 +86,7 @@ impl Stack {
                 Recalls::Nothing => Recall::Nothing,
                 Recalls::Caches(caches) => Recall::Cache(&mut caches[layer]),
                 Recalls::Segments(pasts, length) => Recall::Segment(&mut pasts[layer], *length),
+                Recalls::Watch(inputs) => Recall::Watch(&mut inputs[layer]),
             };
             x = block.forward(x, pass, recall)?;
         }

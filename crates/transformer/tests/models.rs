@@ -5,7 +5,7 @@
 use burn::tensor::{Device, Tensor};
 use whatwhere_attention::{Input, Path, Position};
 use whatwhere_transformer::{
-    Mode, Model, ModelSettings, Segments, Sequences,
+    Mode, Model, ModelSettings, Segments, Sequences, Site,
     generate::{self, Beam, Sampling},
 };
 
@@ -397,10 +397,10 @@ fn weights_of_every_layer_mix_the_values_to_what_the_layer_gives() {
             "attention = {{ heads = 4, kv_heads = 2, dropout = 0.5, pattern = {{ kind = 'window', left = 3 }}, position = {position} }}"
         );
         let model = settings("decoder", &extra).build(3, &device).unwrap();
-        let inputs = model.attention_inputs(&rows(2, 9, &device)).unwrap();
+        let inputs = model.attention_inputs(None, &rows(2, 9, &device)).unwrap();
         assert_eq!(inputs.len(), 2);
-        for (block, x) in model.decoder.as_ref().unwrap().blocks.iter().zip(inputs) {
-            let attention = &block.attention;
+        for seen in inputs {
+            let (attention, x) = (model.attention(seen.site, seen.layer).unwrap(), seen.input.x);
             let weights = attention.weights(Input::new(x.clone())).unwrap(); // [2, 4, 9, 9]
             let v = attention.value.forward(x.clone()).reshape([2, 9, 2, 4]).swap_dims(1, 2);
             let grouped = [0, 0, 1, 1].map(|head| v.clone().narrow(1, head, 1)).to_vec();
@@ -411,6 +411,21 @@ fn weights_of_every_layer_mix_the_values_to_what_the_layer_gives() {
             assert_close(&found, &expected, &position);
         }
     }
+}
+
+#[test]
+fn every_attention_of_every_family_can_be_looked_into() {
+    let device = Device::flex();
+    let tokens = rows(1, 4, &device);
     let encoder = settings("encoder", "").build(3, &device).unwrap();
-    assert!(encoder.attention_inputs(&rows(1, 4, &device)).is_err());
+    let seen = encoder.attention_inputs(None, &tokens).unwrap();
+    let sites: Vec<_> = seen.iter().map(|seen| (seen.site, seen.layer)).collect();
+    assert_eq!(sites, [(Site::Encoder, 0), (Site::Encoder, 1)]);
+    let both = settings("encoder_decoder", "").build(3, &device).unwrap();
+    assert!(both.attention_inputs(None, &tokens).is_err());
+    let seen = both.attention_inputs(Some(&rows(1, 6, &device)), &tokens).unwrap();
+    assert_eq!(seen.len(), 6);
+    let cross = seen.into_iter().filter(|seen| seen.site == Site::Cross).last().unwrap();
+    let attention = both.attention(cross.site, cross.layer).unwrap();
+    assert_eq!(attention.weights(cross.input).unwrap().dims()[2..], [4, 6]);
 }

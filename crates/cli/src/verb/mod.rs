@@ -8,6 +8,7 @@ pub(crate) mod extrapolate;
 pub(crate) mod fill;
 pub(crate) mod generate;
 pub(crate) mod reproduce;
+pub(crate) mod show;
 pub(crate) mod train;
 pub(crate) mod translate;
 

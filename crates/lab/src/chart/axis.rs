@@ -42,6 +42,8 @@ impl Axis {
 const GREATEST: f64 = 1e300;
 /// Ticks of a log axis stand at the data's own values if there are no more of them.
 const FEW: usize = 10;
+/// Share of the data's extent that is left free at an end with room.
+const ROOM: f64 = 0.03;
 /// Least share of an axis between two ticks of a log axis.
 const APART: f64 = 0.07;
 
@@ -62,6 +64,8 @@ pub(super) enum Ends {
     Data,
     /// At the next tick beyond them.
     Ticks,
+    /// The same with some room, so that no dot stands on the edge.
+    Room,
 }
 
 impl Ruler {
@@ -72,12 +76,26 @@ impl Ruler {
         let fixed = axis
             .range
             .filter(|(low, high)| fits(axis.scale, *low) && fits(axis.scale, *high) && low < high);
-        let (low, high) = fixed.unwrap_or_else(|| range(axis.scale, &values));
+        let (low, high) = fixed.unwrap_or_else(|| {
+            let (low, high) = range(axis.scale, &values);
+            match (ends, axis.scale) {
+                (Ends::Room, Scale::Linear) => {
+                    // Nothing below 0 is invented.
+                    let room = (high - low) * ROOM;
+                    (if low >= 0.0 { (low - room).max(0.0) } else { low - room }, high + room)
+                }
+                (Ends::Room, Scale::Log) => {
+                    let room = (high / low).powf(ROOM);
+                    (low / room, high * room)
+                }
+                _ => (low, high),
+            }
+        });
         match axis.scale {
             Scale::Linear => {
                 let step = step(high - low);
                 let (low, high) = match (fixed, ends) {
-                    (None, Ends::Ticks) => {
+                    (None, Ends::Ticks | Ends::Room) => {
                         ((low / step).floor() * step, (high / step).ceil() * step)
                     }
                     _ => (low, high),
@@ -285,7 +303,7 @@ mod tests {
         ];
         for values in cases {
             for scale in [Scale::Linear, Scale::Log] {
-                for ends in [Ends::Data, Ends::Ticks] {
+                for ends in [Ends::Data, Ends::Ticks, Ends::Room] {
                     let axis = Axis { scale, ..Axis::default() };
                     let ruler = Ruler::new(&axis, values.iter().copied(), ends);
                     assert!(ruler.low < ruler.high, "{values:?} {scale:?}");

@@ -39,6 +39,7 @@ const LEGEND: f64 = 90.0; // height of the legend
 const LEVELS: i32 = 32; // strengths told apart
 const HINTS: usize = 2500; // cells that show their value when pointed at
 const NAME: usize = 18; // characters of a name that are shown
+const APART: f64 = 3.0; // pixels between two names
 const SMALL: f64 = 0.84; // size of a name beside the charts' other text
 
 struct Layout {
@@ -83,13 +84,15 @@ impl Heat {
     fn layout(&self, title: usize) -> Layout {
         let widest = self.values.iter().map(Vec::len).max().unwrap_or(0);
         let (columns, rows) = (widest.max(1), self.values.len().max(1));
-        let square = (WIDEST / columns.max(rows) as f64).min(CELL);
+        // Whole pixels, where there are some to spare: edges between cells stay invisible.
+        let whole = |size: f64| if size >= 2.0 { size.floor() } else { size };
+        let square = whole((WIDEST / columns.max(rows) as f64).min(CELL));
         // A few long rows are drawn high enough to be seen.
         let cell = match (columns / rows, rows / columns) {
             (0..=3, 0..=3) => (square, square),
             _ => {
                 let fit = |count: usize| (WIDEST / count as f64).min(CELL);
-                (fit(columns), fit(rows).min(22.0))
+                (whole(fit(columns)), whole(fit(rows).min(22.0)))
             }
         };
         let longest = |names: &[String]| {
@@ -99,22 +102,27 @@ impl Heat {
         let label = if self.y.is_empty() { 8.0 } else { 26.0 };
         let head = if self.x.is_empty() { 8.0 } else { 26.0 };
         let above = match self.upright(cell.0) {
-            true => longest(&self.columns),
+            true => self.widest_column(),
             false if self.columns.is_empty() => 0.0,
             false => 12.0,
         };
         Layout {
-            left: longest(&self.rows) + label + 6.0,
-            top: 10.0 + LINE * title as f64 + above + head,
+            left: (longest(&self.rows) + label + 6.0).round(),
+            top: (10.0 + LINE * title as f64 + above + head).round(),
             cell,
             cells: (columns, rows),
         }
     }
 
-    /// Whether names of columns are too wide to stand beside each other.
+    /// Whether names of columns are too wide to stand beside each other; of numbers some can be left out.
     fn upright(&self, cell: f64) -> bool {
-        let widest = self.columns.iter().map(|name| width_of(&shown_name(name)));
-        SMALL * widest.fold(0.0, f64::max) > cell * stride(cell, 30.0) as f64
+        let are_numbers = self.columns.iter().all(|name| name.parse::<f64>().is_ok());
+        !are_numbers && self.widest_column() + APART > cell
+    }
+
+    fn widest_column(&self) -> f64 {
+        let widths = self.columns.iter().map(|name| width_of(&shown_name(name)));
+        SMALL * widths.fold(0.0, f64::max)
     }
 
     /// The values of no and of full colour.
@@ -190,7 +198,7 @@ impl Heat {
     fn draw_names(&self, svg: &mut Svg, layout: &Layout) {
         let Layout { left, top, cell, .. } = *layout;
         let upright = self.upright(cell.0);
-        let step = stride(cell.0, if upright { 11.0 } else { 30.0 });
+        let step = stride(cell.0, if upright { 11.0 } else { self.widest_column() + APART });
         for (i, name) in self.columns.iter().enumerate().take(layout.cells.0).step_by(step) {
             let (x, name) = (left + cell.0 * (i as f64 + 0.5), shown_name(name));
             match upright {
@@ -244,9 +252,11 @@ fn shade(level: i32) -> (&'static str, f64) {
     (if level < 0 { "cold" } else { "warm" }, strength)
 }
 
-/// Show every so manieth name, if each takes this much space.
+/// Show every so manieth name, if each takes this much space: 1, 2, 5, 10, 20, …
 fn stride(cell: f64, space: f64) -> usize {
-    (space / cell.max(0.01)).ceil().max(1.0) as usize
+    let least = (space / cell.max(0.01)).ceil() as usize;
+    let tens = (0..6).map(|power| 10usize.pow(power));
+    tens.flat_map(|ten| [ten, 2 * ten, 5 * ten]).find(|step| *step >= least).unwrap_or(least)
 }
 
 fn shown_name(name: &str) -> String {

@@ -39,6 +39,7 @@ pub struct Series {
 }
 
 const NAME: usize = 30; // characters of a name that are shown
+const POINTS: usize = 2048; // of a curve, about four for each pixel
 const SPARSE: usize = 5; // marks on a curve whose points are no measurements
 
 impl Lines {
@@ -60,7 +61,7 @@ impl Lines {
                 for run in runs(series, &frame).iter().filter(|run| run.len() > 1) {
                     let points = run.iter().map(|index| frame.within(series.points[*index]));
                     let class = format!("curve {}{dashed}", colour(i));
-                    svg.path(&class, &line(points.flatten()), &series.name);
+                    svg.path(&class, &line(thinned(points.flatten().collect())), &series.name);
                 }
             }
         });
@@ -162,6 +163,22 @@ fn runs(series: &Series, frame: &Frame) -> Vec<Vec<usize>> {
         open = placed;
     }
     runs
+}
+
+/// The least and the greatest of neighbouring points, in their order, where there are more than can be told apart.
+fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    if points.len() <= POINTS {
+        return points;
+    }
+    let group = (2 * points.len()).div_ceil(POINTS);
+    let extremes = |group: &[(f64, f64)]| {
+        let places = || 0..group.len();
+        let height = |i: &usize, j: &usize| group[*i].1.total_cmp(&group[*j].1);
+        let low = places().min_by(height).unwrap_or(0);
+        let high = places().max_by(height).unwrap_or(0);
+        [group[low.min(high)], group[low.max(high)]]
+    };
+    points.chunks(group).flat_map(extremes).collect()
 }
 
 fn draw_band(svg: &mut Svg, frame: &Frame, index: usize, series: &Series) {

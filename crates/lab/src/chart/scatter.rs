@@ -44,7 +44,7 @@ impl Scatter {
         let spreads = self.points.iter().filter_map(|dot| dot.spread);
         let y = self.points.iter().map(|dot| dot.y).chain(spreads.flat_map(|(l, h)| [l, h]));
         let x = (&self.x, self.points.iter().map(|dot| dot.x));
-        let frame = Frame::new(&self.title, x, (&self.y, y), Ends::Ticks, (24.0, 0.0));
+        let frame = Frame::new(&self.title, x, (&self.y, y), Ends::Room, (24.0, 0.0));
         let mut svg = frame.open();
         let placed: Vec<(usize, (f64, f64))> = (self.points.iter().enumerate())
             .filter_map(|(i, dot)| Some((i, frame.at((dot.x, dot.y))?)))

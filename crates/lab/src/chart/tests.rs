@@ -138,6 +138,21 @@ fn names_stand_beside_each_other_where_curves_end_together() {
 }
 
 #[test]
+fn a_long_curve_keeps_its_extremes_and_a_short_file() {
+    let mut points: Vec<(f64, f64)> = (0..200_000).map(|i| (f64::from(i), 0.5)).collect();
+    points[77_777].1 = 1.0;
+    points[150_001].1 = 0.0;
+    let svg = lines(Scale::Linear, vec![series("", points)]).svg();
+    assert!(svg.len() < 60_000, "{} bytes", svg.len());
+    let curve = svg.lines().find(|line| line.contains("class=\"curve")).unwrap();
+    let heights: Vec<f64> = (curve.split(['M', 'L']).skip(1))
+        .map(|point| point.split([' ', '"']).nth(1).unwrap().parse().unwrap())
+        .collect();
+    // The plot is 290 high, and its axis ends at 0 and 1.
+    assert!(heights.contains(&0.0) && heights.contains(&290.0), "both peaks are drawn");
+}
+
+#[test]
 fn coordinates_are_short() {
     assert_eq!([1.0, 0.25, -0.004, 12.345].map(number), ["1", "0.25", "0", "12.35"]);
 }

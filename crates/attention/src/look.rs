@@ -1,0 +1,169 @@
+//! Looking inside: the weights of a layer, and its call laid out as plain slices for the kernels' reference and inspection.
+//!
+//! [`Look::call`] and [`Look::inputs`] are what the kernels take, so weights can be recomputed row by row
+//! ([`whatwhere_kernels::Inspection`]), and scores compared with and without a term ([`whatwhere_kernels::reference`]).
+//! A look holds q, k and v, and nothing as large as the scores.
+
+use burn::{nn::RmsNorm, tensor::Tensor};
+use whatwhere_kernels as kernels;
+
+use crate::{
+    Attention, Error, Input,
+    call::Call,
+    fused::Recipe,
+    layer::{attend, memory},
+    score::Comparing,
+};
+
+/// A call and its tensors as slices.
+pub struct Look {
+    recipe: Recipe,
+    learned: Vec<f32>,
+    q: Vec<f32>,
+    k: Vec<f32>,
+    v: Vec<f32>,
+}
+
+impl Look {
+    /// Lays out a call on q, k, v of `[batch, heads, length, head_dim]`.
+    pub fn new(call: &Call, q: Tensor<4>, k: Tensor<4>, v: Tensor<4>) -> Self {
+        let (recipe, learned) = Recipe::new(call, &q, &k, &v);
+        Self { recipe, learned: slice(learned), q: slice(q), k: slice(k), v: slice(v) }
+    }
+
+    /// The call as the kernels have it.
+    pub fn call(&self) -> kernels::Attention<'_> {
+        self.recipe.call(&self.learned)
+    }
+
+    /// Its tensors.
+    pub fn inputs(&self) -> kernels::Inputs<'_> {
+        kernels::Inputs { q: &self.q, k: &self.k, v: &self.v }
+    }
+}
+
+impl Attention {
+    /// The call that [`Self::forward`] would compute, dropout aside; linear mixing has no scores to look at.
+    pub fn look(&self, mut input: Input) -> Result<Look, Error> {
+        self.check_scores(&input)?;
+        input.seed = None;
+        let (memory, first_key) = memory(&mut input);
+        let (k, v) = (self.keys(memory.clone()), self.values(memory));
+        let q = self.queries(input.x.clone());
+        let call = self.call(&input, input.first, first_key, &q, &k)?;
+        Ok(Look::new(&call, q, k, v))
+    }
+
+    /// What a part of `x` contributes to its queries and keys, `[batch, heads, length, head_dim]` and the same of key heads:
+    /// projections without their bias, norms with the statistics of the whole. So parts of `x` add up to those of `x`, but
+    /// for the bias.
+    pub fn shares(&self, part: Tensor<3>, whole: Tensor<3>) -> (Tensor<4>, Tensor<4>) {
+        let project = |linear: &burn::nn::Linear, heads: usize, norm: &Option<RmsNorm>| {
+            let weight = linear.weight.val().unsqueeze::<3>();
+            let share = self.split(part.clone().matmul(weight), heads);
+            match norm {
+                None => share,
+                Some(norm) => {
+                    norm_share(norm, share, self.split(linear.forward(whole.clone()), heads))
+                }
+            }
+        };
+        let q = project(&self.query, self.sizes.heads, &self.query_norm);
+        let k = project(&self.key, self.sizes.kv_heads, &self.key_norm);
+        (self.score.queries(q), k)
+    }
+
+    /// The weights by which values are mixed, `[batch, heads, queries, keys]`, as large as the scores; dropout aside.
+    /// For looking inside; linear mixing has none.
+    pub fn weights(&self, mut input: Input) -> Result<Tensor<4>, Error> {
+        self.check_scores(&input)?;
+        input.seed = None;
+        let (memory, first_key) = memory(&mut input);
+        let (q, k) = (self.queries(input.x.clone()), self.keys(memory));
+        let mut call = self.call(&input, input.first, first_key, &q, &k)?;
+        // What is mixed of unit vectors, one for each place, is the weights.
+        call.relative_values = None;
+        let [batch, kv_heads, keys, _] = k.dims();
+        let places = Tensor::<2>::eye(keys, &k.device()).unsqueeze::<4>();
+        let places = places.expand([batch, kv_heads, keys, keys]);
+        attend(&call, input.path, q, k, places)
+    }
+
+    fn check_scores(&self, input: &Input) -> Result<(), Error> {
+        self.check(input)?;
+        if self.settings().mixing.has_scores() {
+            return Ok(());
+        }
+        let reason = "without scores there are none to look at";
+        Err(Error::combination(self.settings().mixing.name(), "weights", reason))
+    }
+}
+
+/// The norm of the whole, on a part of it.
+fn norm_share(norm: &RmsNorm, part: Tensor<4>, whole: Tensor<4>) -> Tensor<4> {
+    let scale = (whole.powi_scalar(2).mean_dim(3) + norm.epsilon).sqrt();
+    part / scale * norm.gamma.val().unsqueeze()
+}
+
+fn slice<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.into_data().try_into_vec().expect("f32 as everywhere")
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{Device, Distribution};
+
+    use super::*;
+    use crate::{AttentionSettings, Position};
+
+    /// Sums of a dozen products of numbers around 1, in another order.
+    const TOLERANCE: f32 = 1e-4;
+
+    fn close(found: &[f32], expected: &[f32], what: &str) {
+        assert_eq!(found.len(), expected.len(), "{what}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!((found - expected).abs() < TOLERANCE, "{what}: {found}, expected {expected}");
+        }
+    }
+
+    #[test]
+    fn a_look_computes_what_the_layer_computes() {
+        let device = Device::flex();
+        for position in Position::all() {
+            let settings = AttentionSettings {
+                width: 16,
+                heads: 4,
+                kv_heads: Some(2),
+                position: vec![position.clone()],
+                ..Default::default()
+            };
+            let layer = settings.build(&device).unwrap();
+            let x = Tensor::random([2, 7, 16], Distribution::Normal(0.0, 1.0), &device);
+            let look = layer.look(Input::new(x.clone())).unwrap();
+            let made = look.call().forward(&look.inputs()).unwrap();
+            let out = Tensor::<4>::from_data(
+                burn::tensor::TensorData::new(made.out, [2, 4, 7, 4]),
+                &device,
+            );
+            let out = layer.output.forward(out.swap_dims(1, 2).reshape([2, 7, 16]));
+            let expected = slice(layer.forward(Input::new(x)).unwrap());
+            close(&slice(out), &expected, position.name());
+        }
+    }
+
+    #[test]
+    fn shares_of_parts_add_up_to_queries_and_keys() {
+        let device = Device::flex();
+        let settings = AttentionSettings::from_toml(
+            "width = 16\nheads = 4\nkv_heads = 2\nnormalise = true\nscore = 'general'",
+        );
+        let layer = settings.unwrap().build(&device).unwrap();
+        let part = || Tensor::random([1, 5, 16], Distribution::Normal(0.0, 1.0), &device);
+        let (a, b) = (part(), part());
+        let whole = a.clone() + b.clone();
+        let (qa, ka) = layer.shares(a, whole.clone());
+        let (qb, kb) = layer.shares(b, whole.clone());
+        close(&slice(qa + qb), &slice(layer.queries(whole.clone())), "queries");
+        close(&slice(ka + kb), &slice(layer.keys(whole)), "keys");
+    }
+}

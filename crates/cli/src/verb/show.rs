@@ -1,0 +1,162 @@
+//! `whatwhere show`: pictures of encodings, patterns and trained heads.
+
+use std::{
+    fs,
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use serde_json::json;
+use whatwhere_lab::show::{self, Heads, Page, Reading};
+use whatwhere_training::Run;
+
+use crate::failure::Failure;
+
+const MOST: usize = 1 << 16; // places of a choice that are drawn
+
+/// What to draw.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Show {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum What {
+    /// A position encoding: similarity against distance, waves, frequencies, biases.
+    Position(Choice),
+    /// A pattern: who sees whom, and its cost against length.
+    Pattern(Choice),
+    /// The heads of a run over a text of any length.
+    Attention(Looking),
+    /// The scores of a run over a text, split into what and where.
+    Split(Looking),
+}
+
+/// A choice and how it is drawn.
+#[derive(Args, Clone, Debug)]
+struct Choice {
+    /// Its name in settings, or `all`.
+    #[arg(default_value = "all")]
+    name: String,
+    /// Change one of its settings, such as base=500; can be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    changes: Vec<String>,
+    /// Places that are drawn, for positions to either side of the query.
+    #[arg(long)]
+    length: Option<usize>,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// A run, a text, and which heads are drawn.
+#[derive(Args, Clone, Debug)]
+struct Looking {
+    /// The run folder.
+    run: PathBuf,
+    /// The text; `-` reads it from standard input.
+    #[arg(long, required_unless_present = "file", conflicts_with = "file")]
+    text: Option<String>,
+    /// A file with the text.
+    #[arg(long, value_name = "PATH")]
+    file: Option<PathBuf>,
+    /// The other side of a pair, for an encoder-decoder; its own translation unless given.
+    #[arg(long)]
+    target: Option<String>,
+    /// Only this layer, from 0; can be repeated.
+    #[arg(long, value_name = "N")]
+    layer: Vec<usize>,
+    /// Only this head, from 0; can be repeated.
+    #[arg(long, value_name = "N")]
+    head: Vec<usize>,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Args, Clone, Debug)]
+struct Output {
+    /// Where to write index.html and the SVG files; files of their names are replaced. A folder in `show/` unless given.
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Print one JSON object instead of a path per line.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Show) -> anyhow::Result<()> {
+    match &args.what {
+        What::Position(choice) => {
+            let page = show::position(name(choice), &choice.changes, length(choice)?)?;
+            choice.output.save(&page, &format!("position-{}", choice.name))
+        }
+        What::Pattern(choice) => {
+            let page = show::pattern(name(choice), &choice.changes, length(choice)?)?;
+            choice.output.save(&page, &format!("pattern-{}", choice.name))
+        }
+        What::Attention(looking) => looking.draw("attention", show::attention),
+        What::Split(looking) => looking.draw("split", show::split),
+    }
+}
+
+fn name(choice: &Choice) -> Option<&str> {
+    Some(choice.name.as_str()).filter(|name| *name != "all")
+}
+
+fn length(choice: &Choice) -> anyhow::Result<Option<usize>> {
+    match choice.length {
+        Some(length) if !(1..=MOST).contains(&length) => {
+            let message = format!("--length {length} is outside 1 to {MOST}");
+            Err(Failure::usage(message, "try --length 256").into())
+        }
+        length => Ok(length),
+    }
+}
+
+impl Looking {
+    fn draw(
+        &self,
+        verb: &str,
+        draw: fn(&Reading, &Heads) -> Result<Page, whatwhere_lab::Error>,
+    ) -> anyhow::Result<()> {
+        let text = self.text()?;
+        let run = Run::open(&self.run)?;
+        let reading = Reading::new(&run, &text, self.target.as_deref())?;
+        let heads = Heads { layers: self.layer.clone(), heads: self.head.clone() };
+        let page = draw(&reading, &heads)?;
+        let run = self.run.file_name().unwrap_or(self.run.as_os_str()).to_string_lossy();
+        self.output.save(&page, &format!("{verb}-{run}"))
+    }
+
+    fn text(&self) -> anyhow::Result<String> {
+        match (&self.text, &self.file) {
+            (Some(text), _) if text == "-" => {
+                let mut text = String::new();
+                io::stdin().read_to_string(&mut text)?;
+                Ok(text)
+            }
+            (Some(text), _) => Ok(text.clone()),
+            (None, Some(path)) => fs::read_to_string(path)
+                .with_context(|| format!("{} could not be read", path.display())),
+            (None, None) => unreachable!("one of the two is required"),
+        }
+    }
+}
+
+impl Output {
+    fn save(&self, page: &Page, name: &str) -> anyhow::Result<()> {
+        let folder = self.out.clone().unwrap_or_else(|| Path::new("show").join(name));
+        let paths = page.save(&folder)?;
+        let mut out = io::stdout();
+        if self.json {
+            let object = json!({ "title": page.title, "page": paths[0], "pictures": paths[1..] });
+            writeln!(out, "{object}")?;
+            return Ok(());
+        }
+        for path in paths {
+            writeln!(out, "{}", path.display())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,97 @@
+//! `show position` for what is added to embeddings: a vector for each place.
+
+use std::sync::Arc;
+
+use burn::tensor::Tensor;
+use whatwhere_attention::{
+    Look,
+    call::{Call, Compare},
+    position::Encode,
+};
+use whatwhere_kernels::{pattern::Full, reference};
+
+use super::{
+    Picture,
+    position::{Drawn, WIDTH, floats, kernels},
+};
+use crate::{
+    Error,
+    chart::{Heat, Series},
+};
+
+/// Places whose vectors are drawn over the dimensions: two neighbours and a far one.
+const PLACES: [usize; 3] = [3, 4, 500];
+
+impl Drawn {
+    /// Pictures of what is added to embeddings.
+    pub(super) fn embedding(&self) -> Result<Vec<Picture>, Error> {
+        let most = self.position.limit().unwrap_or(usize::MAX);
+        let count = (2 * self.length + 1).max(PLACES[2] + 1).min(most);
+        let zeros = Tensor::zeros([1, count, WIDTH], &self.device);
+        let table = self.layer.embed(zeros, 0)?; // [1, count, width]
+        let values = floats(table.clone());
+        let value = |place: usize, channel: usize| f64::from(values[place * WIDTH + channel]);
+        let places = PLACES.iter().filter(|place| **place < count);
+        let over_dimensions = places.map(|place| Series {
+            name: format!("place {place}"),
+            points: (0..WIDTH).step_by(2).map(|c| (c as f64, value(*place, c))).collect(),
+            ..Default::default()
+        });
+        let waves = [0, WIDTH / 8, WIDTH / 4, WIDTH / 2, WIDTH - 2].map(|channel| Series {
+            name: format!("dimension {channel}"),
+            points: (0..count.min(self.length + 1))
+                .map(|place| (place as f64, value(place, channel)))
+                .collect(),
+            ..Default::default()
+        });
+        let shown = count.min(128);
+        let map = Heat {
+            title: format!("{}: what is added to embeddings", self.name),
+            x: "dimension".into(),
+            y: "place".into(),
+            columns: (0..WIDTH).map(|c| c.to_string()).collect(),
+            rows: (0..shown).map(|place| place.to_string()).collect(),
+            values: (0..shown).map(|p| (0..WIDTH).map(|c| value(p, c)).collect()).collect(),
+            diverging: true,
+            ..Default::default()
+        };
+        Ok(vec![
+            self.lines(
+                "dimensions",
+                "values over the dimensions",
+                ("dimension", "value"),
+                over_dimensions.collect(),
+                "Every second dimension; sinusoids have a sine and a cosine side by side.",
+            ),
+            self.lines(
+                "waves",
+                "values along the places",
+                ("place", "value"),
+                waves.into(),
+                "One curve for each of some dimensions: the first change fast, the last hardly.",
+            ),
+            Picture::new(format!("{}-map", self.name), map.svg(), ""),
+            self.embedding_similarity(table)?,
+        ])
+    }
+
+    fn embedding_similarity(&self, table: Tensor<3>) -> Result<Picture, Error> {
+        let count = table.dims()[1].min(2 * self.length + 1);
+        let middle = count / 2;
+        let keys = table.narrow(1, 0, count).unsqueeze_dim::<4>(1); // [1, 1, count, width]
+        let query = keys.clone().narrow(2, middle, 1);
+        let mut call = Call::new(WIDTH, Arc::new(Full));
+        call.compare = Compare::Cosine { scale: 1.0 };
+        let look = Look::new(&call, query, keys.clone(), keys);
+        let scores = reference::scores(&look.call(), &look.inputs()).map_err(kernels)?;
+        let points = scores.iter().enumerate().map(|(key, s)| (key as f64 - middle as f64, *s));
+        let series = vec![Series { points: points.collect(), ..Default::default() }];
+        Ok(self.lines(
+            "similarity",
+            "similarity against distance",
+            ("distance (key − query)", "cosine of the two vectors"),
+            series,
+            "How alike the vectors of two places are, by their distance.",
+        ))
+    }
+}

@@ -1,0 +1,224 @@
+//! `show pattern`: who sees whom, and what it costs.
+
+use burn::tensor::{Device, Distribution, Tensor};
+use whatwhere_attention::{AttentionSettings, Input, Look, Pattern};
+use whatwhere_kernels::pattern::{
+    self as kernels, Causal, Full, Tile, computed_pairs, visible_pairs,
+};
+
+use super::{Page, Picture, Section, choice::named};
+use crate::{
+    Error,
+    chart::{Axis, Heat, Lines, Series},
+};
+
+const CELLS: usize = 128; // of a map, across and down
+const LENGTHS: [usize; 8] = [128, 256, 512, 1024, 2048, 4096, 8192, 16384];
+const SEED: u64 = 0;
+/// What costs are stated for: one head of this size.
+const HEAD_DIM: u64 = 64;
+/// One product for the scores and one for the values, a multiplication and an addition each.
+const FLOPS: u64 = 4 * HEAD_DIM;
+
+/// Draws a pattern by its name, changed by `key=value` pairs, or all of them if there is no name. The map shows `length`
+/// places, 512 unless given.
+pub fn pattern(
+    name: Option<&str>,
+    changes: &[String],
+    length: Option<usize>,
+) -> Result<Page, Error> {
+    let length = length.unwrap_or(512);
+    if length == 0 {
+        return Err(Error::Request("length = 0: expected at least 1 place".into()));
+    }
+    let names = match name {
+        Some(name) => vec![name],
+        None if changes.is_empty() => Pattern::NAMES.to_vec(),
+        None => {
+            let reason = "changes are those of one pattern; name it";
+            return Err(Error::Request(format!("--set {}: {reason}", changes[0])));
+        }
+    };
+    let title = match name {
+        Some(name) => format!("Pattern: {name}"),
+        None => "Patterns".to_owned(),
+    };
+    let sections = names.iter().map(|name| section(name, changes, length));
+    Ok(Page { title, sections: sections.collect::<Result<_, _>>()? })
+}
+
+fn section(name: &str, changes: &[String], length: usize) -> Result<Section, Error> {
+    // The smallest layer that has the pattern: it is the layer that knows what a pattern may depend on.
+    let common = "width = 8\nheads = 2\nposition = 'none'";
+    let settings = named("pattern", Pattern::NAMES, name, changes, common)?;
+    let about = Pattern::about().into_iter().find(|about| about.name == name);
+    let mut words: Vec<String> = about.map(|about| about.summary.join(" ")).into_iter().collect();
+    match &settings.pattern {
+        Pattern::Document(_) => words.push("Drawn with four documents of equal length.".into()),
+        Pattern::Predicted(_) => {
+            words.push("Drawn for untrained predictions of random content.".into());
+        }
+        Pattern::Random(_) => {
+            words.push("Drawn for the first head; each has its own draws.".into())
+        }
+        _ => {}
+    }
+    let map = map(name, &settings, length)?;
+    let costs = LENGTHS.iter().map(|length| Cost::of(&settings, *length));
+    let costs: Vec<Cost> = costs.collect::<Result<_, _>>()?;
+    let pictures = vec![map, cost_chart(name, &costs)];
+    let mut table = vec![
+        ["length", "visible pairs", "of full", "of causal", "computed pairs", "FLOPs forward"]
+            .map(String::from)
+            .to_vec(),
+    ];
+    table.extend(costs.iter().map(Cost::row));
+    Ok(Section { heading: name.to_owned(), words, pictures, table, ..Default::default() })
+}
+
+/// The call of a layer with this pattern over so many tokens.
+fn look(settings: &AttentionSettings, length: usize) -> Result<Look, Error> {
+    let device = Device::flex();
+    device.seed(SEED);
+    let layer = settings.build(&device)?;
+    let x = Tensor::random([1, length, settings.width], Distribution::Normal(0.0, 1.0), &device);
+    let mut input = Input::new(x);
+    let starts = [0, length / 4, length / 2, length * 3 / 4];
+    let mut starts = starts.to_vec();
+    starts.dedup();
+    input.documents = Some(vec![starts]);
+    Ok(layer.look(input)?)
+}
+
+fn map(name: &str, settings: &AttentionSettings, length: usize) -> Result<Picture, Error> {
+    let look = look(settings, length)?;
+    let pattern = look.call().pattern;
+    let cells = length.min(CELLS);
+    let places = |cell: usize| cell * length / cells..(cell + 1) * length / cells;
+    let cell = |query: usize, key: usize| {
+        let tile = Tile { batch: 0, head: 0, queries: places(query), keys: places(key) };
+        let pairs = tile.queries.len() * tile.keys.len();
+        visible_pairs(pattern, &tile) as f64 / pairs as f64
+    };
+    let label = |cell: usize| places(cell).start.to_string();
+    let chart = Heat {
+        title: format!("{name}: who sees whom among {length} places"),
+        x: "key".into(),
+        y: "query".into(),
+        columns: (0..cells).map(label).collect(),
+        rows: (0..cells).map(label).collect(),
+        values: (0..cells).map(|q| (0..cells).map(|k| cell(q, k)).collect()).collect(),
+        range: Some((0.0, 1.0)),
+        diverging: false,
+    };
+    let caption = match cells == length {
+        true => "A query sees the keys that are filled in its row.",
+        false => {
+            "A cell stands for several places; its strength is the share of pairs that are visible."
+        }
+    };
+    Ok(Picture::new(format!("{name}-map"), chart.svg(), caption))
+}
+
+/// Pairs of one head at one length.
+struct Cost {
+    length: usize,
+    visible: u64,
+    computed: u64,
+    full: u64,
+    causal: u64,
+}
+
+impl Cost {
+    fn of(settings: &AttentionSettings, length: usize) -> Result<Self, Error> {
+        let look = look(settings, length)?;
+        let pattern = look.call().pattern;
+        let tile = Tile { batch: 0, head: 0, queries: 0..length, keys: 0..length };
+        let count = |pattern: &dyn kernels::Pattern| visible_pairs(pattern, &tile);
+        Ok(Self {
+            length,
+            visible: count(pattern),
+            computed: computed_pairs(pattern, &tile),
+            full: count(&Full),
+            causal: count(&Causal::upper_left()),
+        })
+    }
+
+    fn row(&self) -> Vec<String> {
+        let share = |of: u64| format!("{:.2} %", 100.0 * self.visible as f64 / of.max(1) as f64);
+        vec![
+            self.length.to_string(),
+            self.visible.to_string(),
+            share(self.full),
+            share(self.causal),
+            self.computed.to_string(),
+            format!("{:.2e}", (self.computed * FLOPS) as f64),
+        ]
+    }
+}
+
+fn cost_chart(name: &str, costs: &[Cost]) -> Picture {
+    let series = |name: &str, dashed: bool, pairs: fn(&Cost) -> u64| Series {
+        name: name.into(),
+        points: costs.iter().map(|c| (c.length as f64, (pairs(c) * FLOPS) as f64)).collect(),
+        dashed,
+        ..Default::default()
+    };
+    let chart = Lines {
+        title: format!("{name}: cost of a forward pass against length"),
+        x: Axis::log("length in tokens"),
+        y: Axis::log(format!("FLOPs of one head of {HEAD_DIM} channels")),
+        series: vec![
+            series("computed", false, |cost| cost.computed),
+            series("visible", false, |cost| cost.visible),
+            series("full", true, |cost| cost.full),
+            series("causal", true, |cost| cost.causal),
+        ],
+        marks: true,
+        rule: None,
+    };
+    let caption = "Computed: what the kernels do, which skip tiles without a visible pair. Visible: the pairs alone.";
+    Picture::new(format!("{name}-cost"), chart.svg(), caption)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pattern_is_drawn_with_its_cost() {
+        let page = pattern(None, &[], Some(40)).unwrap();
+        assert_eq!(page.sections.len(), Pattern::NAMES.len());
+        for (section, name) in page.sections.iter().zip(Pattern::NAMES) {
+            assert_eq!(section.pictures[0].name, format!("{name}-map"));
+            assert_eq!(section.pictures[1].name, format!("{name}-cost"));
+            assert_eq!(section.table.len(), LENGTHS.len() + 1);
+        }
+        assert!(!page.html().contains("NaN"));
+    }
+
+    #[test]
+    fn costs_are_those_of_the_closed_forms() {
+        let cost = |name: &str, change: &[String]| {
+            let settings = named("pattern", Pattern::NAMES, name, change, "width = 8\nheads = 2");
+            Cost::of(&settings.unwrap(), 1024).unwrap()
+        };
+        let full = cost("full", &[]);
+        assert_eq!((full.visible, full.computed), (1024 * 1024, 1024 * 1024));
+        let window = cost("window", &["left=9".into()]);
+        assert_eq!(window.visible, 10 * 1024 - 45);
+        assert!(window.visible < window.computed && window.computed < full.computed / 8);
+    }
+
+    #[test]
+    fn names_and_lengths_that_make_no_sense_are_refused() {
+        let refused = |name, changes: &[&str], length| {
+            let changes: Vec<String> = changes.iter().map(|change| (*change).into()).collect();
+            pattern(name, &changes, Some(length)).unwrap_err().to_string()
+        };
+        assert!(refused(Some("widow"), &[], 9).contains("there are full, causal, window"));
+        assert!(refused(Some("window"), &["left=0"], 9).contains("pattern.left = 0"));
+        assert!(refused(None, &["left=3"], 9).contains("name it"));
+        assert!(refused(Some("full"), &[], 0).contains("at least 1"));
+    }
+}

@@ -1,0 +1,311 @@
+//! `show position`: an encoding as it is before training.
+//!
+//! Encodings of embeddings are drawn as the vectors they add; all others by the terms they give a call: scores against
+//! distance of contents that are all alike, biases, relative vectors, and angles.
+
+use std::{f64::consts::TAU, sync::Arc};
+
+use burn::tensor::{Device, Tensor, TensorData};
+use whatwhere_attention::{
+    Heads, Look, Position, Sizes,
+    call::{Bias, Call, Feature},
+    position::{Encode, PositionLayer},
+};
+use whatwhere_kernels::{Angles, Score, pattern::Full, reference};
+
+use super::{Page, Picture, Section, choice::named};
+use crate::{
+    Error,
+    chart::{Axis, Heat, Lines, Series},
+};
+
+pub(super) const WIDTH: usize = 128;
+const HEADS: usize = 4;
+/// Distance up to which an encoding is drawn.
+const FARTHEST: usize = 256;
+/// Entries of a table that can be drawn.
+const MOST: usize = 1 << 16;
+/// Tables that learn are drawn as they start, from this seed.
+const SEED: u64 = 0;
+
+/// Draws an encoding by its name, changed by `key=value` pairs, or all of them if there is no name. Distances reach `length`
+/// places to either side, 256 unless given; for one that clips distances earlier, a little beyond its reach.
+pub fn position(
+    name: Option<&str>,
+    changes: &[String],
+    length: Option<usize>,
+) -> Result<Page, Error> {
+    if length == Some(0) {
+        return Err(Error::Request("length = 0: expected at least 1 place".into()));
+    }
+    let names = match name {
+        Some(name) => vec![name],
+        None if changes.is_empty() => Position::NAMES.to_vec(),
+        None => {
+            let reason = "changes are those of one encoding; name it";
+            return Err(Error::Request(format!("--set {}: {reason}", changes[0])));
+        }
+    };
+    let title = match name {
+        Some(name) => format!("Position: {name}"),
+        None => "Positions".to_owned(),
+    };
+    let sections = names.iter().map(|name| section(name, changes, length));
+    Ok(Page { title, sections: sections.collect::<Result<_, _>>()? })
+}
+
+fn section(name: &str, changes: &[String], length: Option<usize>) -> Result<Section, Error> {
+    let common = format!("width = {WIDTH}\nheads = {HEADS}\npattern = 'full'");
+    let settings = named("position", Position::NAMES, name, changes, &common)?;
+    let (position, heads) = (settings.position[0].clone(), settings.sizes()?);
+    let entries = match &position {
+        Position::Shaw(shaw) => shaw.reach,
+        Position::Learned(learned) => learned.length,
+        Position::T5(t5) => t5.buckets,
+        _ => 0,
+    };
+    if entries > MOST {
+        let reason = format!("a table of {entries} entries, expected at most {MOST} to draw it");
+        return Err(Error::Request(format!("position {name}: {reason}")));
+    }
+    let device = Device::flex();
+    device.seed(SEED);
+    let layer = position.build(&heads, &device)?;
+    let own = match &position {
+        Position::Shaw(shaw) => (3 * shaw.reach).clamp(1, FARTHEST),
+        _ => FARTHEST,
+    };
+    let length = length.unwrap_or(own);
+    let drawn = Drawn { name: name.to_owned(), position, layer, heads, length, device };
+    let about = Position::about().into_iter().find(|about| about.name == name);
+    let words = about.map(|about| about.summary.join(" ")).into_iter().collect();
+    let pictures =
+        if drawn.position.embeds() { drawn.embedding()? } else { drawn.call_pictures()? };
+    Ok(Section { heading: name.to_owned(), words, pictures, ..Default::default() })
+}
+
+/// An encoding being drawn.
+pub(super) struct Drawn {
+    pub(super) name: String,
+    pub(super) position: Position,
+    pub(super) layer: PositionLayer,
+    heads: Heads,
+    pub(super) length: usize,
+    pub(super) device: Device,
+}
+
+impl Drawn {
+    /// Pictures of the terms an encoding adds to a call.
+    fn call_pictures(&self) -> Result<Vec<Picture>, Error> {
+        // One query in the middle, keys as far as asked on both sides.
+        let keys = 2 * self.length + 1;
+        let mut call = Call::new(self.heads.head_dim, Arc::new(Full));
+        call.first_query = self.length;
+        self.layer.shape(&mut call, &Sizes { batch: 1, queries: 1, keys })?;
+        let mut pictures = vec![self.lines(
+            "similarity",
+            "score against distance",
+            ("distance (key − query)", "score"),
+            self.by_head(&call, false)?,
+            "The score of a query and keys that all hold ones: only the distance tells them apart.",
+        )];
+        if !call.biases.is_empty() {
+            pictures.push(self.lines(
+                "bias",
+                "what is added to a score",
+                ("distance (key − query)", "bias"),
+                self.by_head(&call, true)?,
+                "The part of the score that does not come from comparing query and key.",
+            ));
+        }
+        for bias in &call.biases {
+            if let Bias::Relative { vectors, .. } = bias {
+                let [_, count, width] = vectors.table.dims();
+                let head = floats(vectors.table.clone().narrow(0, 0, 1));
+                pictures.push(self.vectors(&head, (count, width), vectors.left));
+            }
+        }
+        for feature in &call.features {
+            pictures.extend([self.wavelengths(feature), self.turns(feature)]);
+        }
+        Ok(pictures)
+    }
+
+    /// Scores of contents that are all ones, or only what is added to them, one curve for each head that differs.
+    fn by_head(&self, call: &Call, bias_only: bool) -> Result<Vec<Series>, Error> {
+        let (heads, dim, keys) = (self.heads.heads, self.heads.head_dim, 2 * self.length + 1);
+        let ones = |length: usize| Tensor::<4>::ones([1, heads, length, dim], &self.device);
+        let look = Look::new(call, ones(1), ones(keys), ones(keys));
+        let mut call = look.call();
+        if bias_only {
+            call.score = Score::Dot { scale: 0.0 };
+        }
+        let scores = reference::scores(&call, &look.inputs()).map_err(kernels)?;
+        let curves: Vec<&[f64]> = scores.chunks_exact(keys).collect();
+        let alike = curves.iter().all(|curve| *curve == curves[0]);
+        let shown = if alike { 1 } else { curves.len() };
+        let series = curves.iter().take(shown).enumerate().map(|(head, curve)| Series {
+            name: if alike { String::new() } else { format!("head {head}") },
+            points: curve
+                .iter()
+                .enumerate()
+                .map(|(key, score)| (key as f64 - self.length as f64, *score))
+                .collect(),
+            ..Default::default()
+        });
+        Ok(series.collect())
+    }
+
+    /// Relative vectors of one head.
+    fn vectors(&self, table: &[f32], (count, width): (usize, usize), left: usize) -> Picture {
+        // A map of thousands of rows is a blur: the nearest distances are drawn.
+        let near = left.saturating_sub(32)..(left + 33).min(count);
+        let row = |entry: usize| {
+            table[entry * width..(entry + 1) * width].iter().map(|v| f64::from(*v)).collect()
+        };
+        let map = Heat {
+            title: format!("{}: vectors by distance, head 0", self.name),
+            x: "channel".into(),
+            y: "distance".into(),
+            columns: (0..width).map(|c| c.to_string()).collect(),
+            rows: near.clone().map(|entry| (entry as i64 - left as i64).to_string()).collect(),
+            values: near.map(row).collect(),
+            diverging: true,
+            ..Default::default()
+        };
+        let caption = "What a query is compared with for a distance, before training.";
+        Picture::new(format!("{}-vectors", self.name), map.svg(), caption)
+    }
+
+    fn wavelengths(&self, feature: &Feature) -> Picture {
+        let points = |frequencies: &[f64]| {
+            frequencies.iter().enumerate().map(|(i, f)| (i as f64, TAU / f)).collect()
+        };
+        let mut chart = Lines {
+            title: format!("{}: places in a full turn", self.name),
+            x: Axis::linear("frequency, from the fastest"),
+            y: Axis::log("places"),
+            series: vec![Series { points: points(&feature.frequencies), ..Default::default() }],
+            marks: feature.frequencies.len() <= 64,
+            rule: None,
+        };
+        if let Position::Rotary(rotary) = &self.position {
+            let width = 2 * feature.frequencies.len();
+            let plain = points(&Angles::rotary_frequencies(width, rotary.base));
+            if plain != chart.series[0].points {
+                chart.series[0].name = "scaled".into();
+                let name = "unscaled".into();
+                chart.series.push(Series {
+                    name,
+                    points: plain,
+                    dashed: true,
+                    ..Default::default()
+                });
+            }
+        }
+        let caption = "Each pair of channels (rotary) or channel (polar) turns at its own speed.";
+        Picture::new(format!("{}-frequencies", self.name), chart.svg(), caption)
+    }
+
+    fn turns(&self, feature: &Feature) -> Picture {
+        let angles = Angles::new(&feature.frequencies, 0..self.length + 1, feature.amplitude);
+        let count = feature.frequencies.len();
+        let mut chosen = vec![0, count / 8, count / 4, count / 2, count - 1];
+        // Single angle has one speed for all.
+        chosen.dedup_by_key(|i| feature.frequencies[*i].to_bits());
+        let series = chosen.into_iter().map(|i| Series {
+            name: format!("frequency {i}"),
+            points: (0..=self.length)
+                .map(|place| (place as f64, f64::from(angles.at(place).0[i])))
+                .collect(),
+            ..Default::default()
+        });
+        self.lines(
+            "turns",
+            "cosine of the angle along the places",
+            ("place", "cosine"),
+            series.collect(),
+            "One curve for each of some frequencies.",
+        )
+    }
+
+    pub(super) fn lines(
+        &self,
+        kind: &str,
+        title: &str,
+        (x, y): (&str, &str),
+        series: Vec<Series>,
+        caption: &str,
+    ) -> Picture {
+        let chart = Lines {
+            title: format!("{}: {title}", self.name),
+            x: Axis::linear(x),
+            y: Axis::linear(y),
+            series,
+            marks: false,
+            rule: None,
+        };
+        Picture::new(format!("{}-{kind}", self.name), chart.svg(), caption)
+    }
+}
+
+/// What the kernels refuse, as an attention layer says it.
+pub(super) fn kernels(error: whatwhere_kernels::Error) -> Error {
+    Error::Attention(error.into())
+}
+
+pub(super) fn floats<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    let data: TensorData = tensor.into_data();
+    data.try_into_vec().expect("f32 as everywhere")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(page: &Page) -> Vec<String> {
+        let pictures = page.sections.iter().flat_map(|section| &section.pictures);
+        pictures.map(|picture| picture.name.clone()).collect()
+    }
+
+    #[test]
+    fn every_encoding_is_drawn_with_its_similarity() {
+        let page = position(None, &[], Some(24)).unwrap();
+        assert_eq!(page.sections.len(), Position::NAMES.len());
+        let names = names(&page);
+        for name in Position::NAMES {
+            assert!(names.contains(&format!("{name}-similarity")), "{name}");
+        }
+        for name in ["alibi-bias", "t5-bias", "shaw-bias", "shaw-vectors", "sinusoidal-dimensions"]
+        {
+            assert!(names.contains(&name.to_owned()), "{name}");
+        }
+        for name in ["rotary-frequencies", "polar-frequencies", "sinusoidal-waves"] {
+            assert!(names.contains(&name.to_owned()), "{name}");
+        }
+        assert!(!page.html().contains("NaN"));
+    }
+
+    #[test]
+    fn settings_change_the_picture_and_wrong_ones_are_refused() {
+        let drawn = |changes: &[&str]| {
+            let changes: Vec<String> = changes.iter().map(|change| (*change).into()).collect();
+            position(Some("rotary"), &changes, Some(16))
+        };
+        assert_ne!(drawn(&[]).unwrap(), drawn(&["base=500"]).unwrap());
+        let scaled = drawn(&["scaling={ kind = 'linear', factor = 4.0 }"]).unwrap();
+        assert!(scaled.html().contains("unscaled"));
+        assert!(drawn(&["bas=500"]).unwrap_err().to_string().contains("unknown field `bas`"));
+        let error = position(None, &["base=500".into()], None).unwrap_err().to_string();
+        assert!(error.contains("name it"), "{error}");
+        assert!(position(Some("rotary"), &[], Some(0)).is_err());
+        let error = position(Some("shaw"), &["reach=1000000000000".into()], None).unwrap_err();
+        assert!(error.to_string().contains("expected at most 65536"), "{error}");
+    }
+
+    #[test]
+    fn a_short_learned_table_is_drawn_as_far_as_it_reaches() {
+        let page = position(Some("learned"), &["length=5".into()], Some(64)).unwrap();
+        assert!(names(&page).contains(&"learned-similarity".to_owned()));
+    }
+}

@@ -1,0 +1,108 @@
+//! A run reading a text: its tokens, and what every attention was called with.
+
+use burn::tensor::Device;
+use whatwhere_attention::Attention;
+use whatwhere_training::{BLANK, Run, Translation};
+use whatwhere_transformer::{Family, Seen, Sequences, Site};
+
+use crate::Error;
+
+/// A run and a text it has read.
+pub struct Reading<'a> {
+    run: &'a Run,
+    source: Vec<u32>,
+    tokens: Vec<u32>,
+    seen: Vec<Seen>,
+}
+
+impl<'a> Reading<'a> {
+    /// Reads a text. An encoder-decoder reads it as the source of `target`, or of its own translation if there is none;
+    /// other families have no target.
+    pub fn new(run: &'a Run, text: &str, target: Option<&str>) -> Result<Self, Error> {
+        let family = run.model.family();
+        if target.is_some() && family != Family::EncoderDecoder {
+            let reason = "only an encoder-decoder has one; leave it out";
+            return Err(Error::Request(format!("a target for a model with one stack: {reason}")));
+        }
+        let mut tokens = encode(run, text)?;
+        let mut source = Vec::new();
+        if family == Family::EncoderDecoder {
+            let target = match target {
+                Some(target) => target.to_owned(),
+                None => run.translate(&[text], &Translation::default())?.swap_remove(0),
+            };
+            source = std::mem::take(&mut tokens);
+            source.extend(run.tokenizer.end());
+            tokens = run.tokenizer.begin().into_iter().collect();
+            tokens.extend(run.tokenizer.encode(&target)?);
+        }
+        if tokens.is_empty() {
+            return Err(Error::Request("the text has no tokens, expected at least 1".into()));
+        }
+        let sequences = |ids: &[u32]| {
+            Sequences::from_rows(&[ids.to_vec()], &run.model.embedding.weight.device())
+        };
+        let read = (!source.is_empty()).then(|| sequences(&source));
+        let seen = run.model.attention_inputs(read.as_ref(), &sequences(&tokens))?;
+        Ok(Self { run, source, tokens, seen })
+    }
+
+    /// The run that reads.
+    pub fn run(&self) -> &Run {
+        self.run
+    }
+
+    /// What every attention was called with.
+    pub fn seen(&self) -> &[Seen] {
+        &self.seen
+    }
+
+    /// The attention that was called.
+    pub fn attention(&self, seen: &Seen) -> &Attention {
+        let found = self.run.model.attention(seen.site, seen.layer);
+        found.expect("it was called")
+    }
+
+    /// Tokens of the queries at a site.
+    pub fn queries(&self, site: Site) -> &[u32] {
+        match site {
+            Site::Encoder if !self.source.is_empty() => &self.source,
+            _ => &self.tokens,
+        }
+    }
+
+    /// Tokens of the keys at a site.
+    pub fn keys(&self, site: Site) -> &[u32] {
+        match site {
+            Site::Cross => &self.source,
+            site => self.queries(site),
+        }
+    }
+
+    /// The token ids of a site as a batch of one.
+    pub fn sequences(&self, site: Site) -> Sequences {
+        Sequences::from_rows(&[self.queries(site).to_vec()], &Device::flex())
+    }
+
+    /// Tokens as they are shown, blanks and line ends made visible.
+    pub fn words(&self, tokens: &[u32]) -> Vec<String> {
+        let word = |token: &u32| {
+            let text = self.run.tokenizer.token(*token);
+            text.replace(' ', "␣").replace('\n', "⏎").replace('\t', "⇥").replace('\r', "␍")
+        };
+        tokens.iter().map(word).collect()
+    }
+}
+
+/// A text as tokens; `[MASK]` is the model's blank if it has one.
+fn encode(run: &Run, text: &str) -> Result<Vec<u32>, Error> {
+    let Some(mask) = run.tokenizer.mask() else {
+        return Ok(run.tokenizer.encode(text)?);
+    };
+    let mut tokens = Vec::new();
+    for (part, words) in text.split(BLANK).enumerate() {
+        tokens.extend((part > 0).then_some(mask));
+        tokens.extend(run.tokenizer.encode(words)?);
+    }
+    Ok(tokens)
+}

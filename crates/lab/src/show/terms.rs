@@ -1,0 +1,293 @@
+//! A score taken apart: what (content), where (position), and what only the two together say (interaction).
+//!
+//! With `S(…)` the score by the reference, in the order of the formula; hidden pairs have no terms.
+//!
+//! [`TERMS`] says what each term is. Those of places added to embeddings come from `q = q_c + q_p` and `k = k_c + k_p`, which
+//! holds in the first layer only: the norm before it is linear once its statistics are those of the sum.
+//!
+//! PoPE's own words are magnitudes (what) and phases (where), whose product is the score: no sum of the two is. So polar,
+//! as rotary, has a term for each alone and one for both.
+
+use whatwhere_attention::Look;
+use whatwhere_kernels::{
+    Angles, Attention, Bias, Error, Feature, Inputs, Kind as FeatureKind, Score, reference,
+};
+
+/// What a term speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// What the tokens are.
+    Content,
+    /// Where they stand.
+    Position,
+    /// Both together.
+    Interaction,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Content, Self::Position, Self::Interaction];
+
+    /// The kind in a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Content => "content",
+            Self::Position => "position",
+            Self::Interaction => "interaction",
+        }
+    }
+}
+
+/// Every term there is: its name, what it speaks of, and what it is.
+pub const TERMS: [(&str, Kind, &str); 13] = [
+    ("content", Kind::Content, "query and key compared as if both stood at the same place"),
+    ("content · content", Kind::Content, "the query's content compared with the key's"),
+    ("content · place", Kind::Interaction, "the query's content compared with the key's place"),
+    ("place · content", Kind::Interaction, "the query's place compared with the key's content"),
+    ("place · place", Kind::Position, "the query's place compared with the key's"),
+    ("u·k", Kind::Content, "what every query asks of a key's content: Transformer-XL's (c)"),
+    ("distance", Kind::Position, "what the angles do to the text's mean query and mean key"),
+    (
+        "content × distance",
+        Kind::Interaction,
+        "what the angles do to this query and key beyond what they do to the mean ones",
+    ),
+    ("soft cap", Kind::Interaction, "what the cap takes away"),
+    ("slope · distance", Kind::Position, "ALiBi's penalty, a slope for each head"),
+    ("bucket of the distance", Kind::Position, "T5's bias, a number for each head and bucket"),
+    (
+        "q·a",
+        Kind::Interaction,
+        "what this query asks of the distance: Shaw's, Transformer-XL's (b)",
+    ),
+    ("v·a", Kind::Position, "what every query asks of the distance: Transformer-XL's (d)"),
+];
+
+/// One summand of the scores.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Term {
+    /// What it is called.
+    pub name: &'static str,
+    /// What it speaks of.
+    pub kind: Kind,
+    /// What it is.
+    pub meaning: &'static str,
+    /// `[heads, queries, keys]`, not a number where a pair is hidden.
+    pub values: Vec<f64>,
+}
+
+impl Term {
+    fn new(name: &str, values: Vec<f64>) -> Self {
+        let found = TERMS.iter().find(|term| term.0 == name);
+        let &(name, kind, meaning) = found.expect("every term is in the list");
+        Self { name, kind, meaning, values }
+    }
+}
+
+/// Scores and what they are the sum of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Terms {
+    /// `[heads, queries, keys]`, −∞ where a pair is hidden.
+    pub scores: Vec<f64>,
+    /// In the order of the formula.
+    pub terms: Vec<Term>,
+}
+
+/// What places that were added to embeddings contribute to q and k, laid out as they are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parts {
+    /// Of the queries.
+    pub q: Vec<f32>,
+    /// Of the keys.
+    pub k: Vec<f32>,
+}
+
+impl Terms {
+    /// Takes the scores of a call with one sequence apart; `parts` splits content further where a place was added to it.
+    pub fn of(look: &Look, parts: Option<&Parts>) -> Result<Self, Error> {
+        let whole = Attention { dropout: None, focus: None, ..look.call() };
+        let scores = reference::scores(&whole, &look.inputs())?;
+        let mut terms = Compared::new(&whole, look.inputs()).terms(parts)?;
+        for bias in &whole.biases {
+            terms.extend(bias_terms(&whole, look.inputs(), *bias)?);
+        }
+        for value in terms.iter_mut().flat_map(|term| &mut term.values) {
+            if value.is_infinite() {
+                *value = f64::NAN;
+            }
+        }
+        Ok(Self { scores, terms })
+    }
+}
+
+/// The part of a score that comes from comparing query and key.
+struct Compared<'a> {
+    /// Without biases and cap.
+    call: Attention<'a>,
+    cap: Option<f32>,
+    inputs: Inputs<'a>,
+    /// Angles of 0 for every feature.
+    zero: Vec<Angles>,
+}
+
+impl<'a> Compared<'a> {
+    fn new(whole: &Attention<'a>, inputs: Inputs<'a>) -> Self {
+        let call = Attention { biases: Vec::new(), soft_cap: None, ..whole.clone() };
+        let places = call.query_places().start.min(call.key_places().start)
+            ..call.query_places().end.max(call.key_places().end);
+        let zero = call.features.iter().map(|feature| {
+            let count = match feature.kind {
+                FeatureKind::Rotary { .. } => feature.channels.len() / 2,
+                FeatureKind::Polar { .. } => feature.channels.len(),
+            };
+            // The amplitude is a factor on scores, not a matter of place.
+            let (cos, sin) = feature.angles.at(places.start);
+            let amplitude = cos.first().zip(sin.first()).map_or(1.0, |(c, s)| c.hypot(*s));
+            Angles::new(&vec![0.0; count], places.clone(), f64::from(amplitude))
+        });
+        Self { zero: zero.collect(), cap: whole.soft_cap, call, inputs }
+    }
+
+    /// The same call with all angles 0.
+    fn still(&self) -> Attention<'_> {
+        let features = self.call.features.iter().zip(&self.zero).map(|(feature, angles)| {
+            let kind = match feature.kind {
+                FeatureKind::Polar { magnitude, .. } => {
+                    FeatureKind::Polar { magnitude, delta: None }
+                }
+                rotary => rotary,
+            };
+            Feature { kind, angles, ..feature.clone() }
+        });
+        Attention { features: features.collect(), ..self.call.clone() }
+    }
+
+    fn terms(&self, parts: Option<&Parts>) -> Result<Vec<Term>, Error> {
+        let still = self.still();
+        let bare = Attention { query_bias: None, ..still.clone() };
+        let content = reference::scores(&bare, &self.inputs)?;
+        let mut terms = match parts {
+            Some(parts) => self.four(&bare, parts)?,
+            None => vec![Term::new("content", content.clone())],
+        };
+        let mut last = content;
+        if still.query_bias.is_some() {
+            let biased = reference::scores(&still, &self.inputs)?;
+            let values = minus(&biased, &last);
+            terms.push(Term::new("u·k", values));
+            last = biased;
+        }
+        if !self.call.features.is_empty() {
+            let moved = reference::scores(&self.call, &self.inputs)?;
+            let (q, k) = self.means();
+            let mean = Inputs { q: &q, k: &k, ..self.inputs };
+            let position =
+                minus(&reference::scores(&self.call, &mean)?, &reference::scores(&still, &mean)?);
+            let values = minus(&minus(&moved, &last), &position);
+            terms.push(Term::new("distance", position));
+            terms.push(Term::new("content × distance", values));
+            last = moved;
+        }
+        if self.cap.is_some() {
+            let capped = Attention { soft_cap: self.cap, ..self.call.clone() };
+            let values = minus(&reference::scores(&capped, &self.inputs)?, &last);
+            terms.push(Term::new("soft cap", values));
+        }
+        Ok(terms)
+    }
+
+    /// Content and place that were added to each other before the projections.
+    fn four(&self, bare: &Attention, parts: &Parts) -> Result<Vec<Term>, Error> {
+        let (mut call, mut inverse) = (bare.clone(), (Vec::new(), Vec::new()));
+        if let Score::Cosine { scale } = call.score {
+            // Lengths are those of the whole; turning by 0 does not change them.
+            call.score = Score::Dot { scale };
+            call.features.clear();
+            inverse = (self.inverse_lengths(self.inputs.q), self.inverse_lengths(self.inputs.k));
+        }
+        let dim = self.call.shape.head_dim;
+        let scaled = |values: Vec<f32>, inverse: &[f32]| match inverse {
+            [] => values,
+            inverse => values.iter().enumerate().map(|(i, v)| v * inverse[i / dim]).collect(),
+        };
+        let rest =
+            |whole: &[f32], part: &[f32]| whole.iter().zip(part).map(|(w, p)| w - p).collect();
+        let q = [
+            scaled(rest(self.inputs.q, &parts.q), &inverse.0),
+            scaled(parts.q.clone(), &inverse.0),
+        ];
+        let k = [
+            scaled(rest(self.inputs.k, &parts.k), &inverse.1),
+            scaled(parts.k.clone(), &inverse.1),
+        ];
+        let named = [
+            ("content · content", 0, 0),
+            ("content · place", 0, 1),
+            ("place · content", 1, 0),
+            ("place · place", 1, 1),
+        ];
+        let terms = named.map(|(name, query, key)| {
+            let inputs = Inputs { q: &q[query], k: &k[key], ..self.inputs };
+            Ok(Term::new(name, reference::scores(&call, &inputs)?))
+        });
+        terms.into_iter().collect()
+    }
+
+    fn inverse_lengths(&self, vectors: &[f32]) -> Vec<f32> {
+        let rows = vectors.chunks_exact(self.call.shape.head_dim);
+        rows.map(|row| {
+            let length = row.iter().map(|v| v * v).sum::<f32>().sqrt();
+            if length > 0.0 { length.recip() } else { 0.0 }
+        })
+        .collect()
+    }
+
+    /// The mean query and the mean key of each head, at every place.
+    fn means(&self) -> (Vec<f32>, Vec<f32>) {
+        let shape = self.call.shape;
+        let mean = |values: &[f32], length: usize| {
+            let mut out = Vec::with_capacity(values.len());
+            for head in values.chunks_exact(length * shape.head_dim) {
+                let mut mean = vec![0.0; shape.head_dim];
+                for row in head.chunks_exact(shape.head_dim) {
+                    mean.iter_mut().zip(row).for_each(|(mean, v)| *mean += v / length as f32);
+                }
+                out.extend(mean.iter().cycle().take(head.len()));
+            }
+            out
+        };
+        (mean(self.inputs.q, shape.queries), mean(self.inputs.k, shape.keys))
+    }
+}
+
+fn bias_terms(whole: &Attention, inputs: Inputs, bias: Bias) -> Result<Vec<Term>, Error> {
+    let alone = |bias: Bias, q: &[f32]| {
+        let call = Attention {
+            query_bias: None,
+            features: Vec::new(),
+            score: Score::Dot { scale: 0.0 },
+            soft_cap: None,
+            biases: vec![bias],
+            ..whole.clone()
+        };
+        reference::scores(&call, &Inputs { q, ..inputs })
+    };
+    let Bias::Relative { vectors, query_bias, scale } = bias else {
+        // No encoding adds another kind.
+        let is_slope = matches!(bias, Bias::Slopes { .. });
+        let name = if is_slope { "slope · distance" } else { "bucket of the distance" };
+        return Ok(vec![Term::new(name, alone(bias, inputs.q)?)]);
+    };
+    let asked = alone(Bias::Relative { vectors, query_bias: None, scale }, inputs.q)?;
+    let mut terms = vec![Term::new("q·a", asked)];
+    if query_bias.is_some() {
+        let values = alone(bias, &vec![0.0; inputs.q.len()])?;
+        terms.push(Term::new("v·a", values));
+    }
+    Ok(terms)
+}
+
+/// Differences; hidden pairs, −∞ in both, become not a number.
+fn minus(a: &[f64], b: &[f64]) -> Vec<f64> {
+    a.iter().zip(b).map(|(a, b)| a - b).collect()
+}

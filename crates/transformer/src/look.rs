@@ -1,0 +1,71 @@
+//! Looking inside: what every attention of a model is called with.
+
+use whatwhere_attention::{Attention, Input, Path};
+
+use crate::{Error, Memory, Model, Sequences, Site, dropout::Seeds, stack::Recalls};
+
+/// What one attention of a model was called with.
+#[derive(Clone)]
+pub struct Seen {
+    /// In which stack, or between them.
+    pub site: Site,
+    /// From 0.
+    pub layer: usize,
+    /// What it reads.
+    pub input: Input,
+}
+
+impl Model {
+    /// What every attention reads, encoder first, in the order of the stream. An encoder-decoder needs a source.
+    pub fn attention_inputs(
+        &self,
+        source: Option<&Sequences>,
+        tokens: &Sequences,
+    ) -> Result<Vec<Seen>, Error> {
+        let mut seen = Vec::new();
+        let mut memory = None;
+        if let Some(encoder) = &self.encoder {
+            let read = match (&self.decoder, source) {
+                (None, _) => tokens,
+                (Some(_), Some(source)) => source,
+                (Some(_), None) => {
+                    let reason = "an encoder-decoder needs a source, found none";
+                    return Err(Error::Input(reason.into()));
+                }
+            };
+            let mut inputs = vec![Vec::new(); encoder.blocks.len()];
+            let (seeds, recalls) = (&mut Seeds::new(None), Recalls::Watch(&mut inputs));
+            let states = self.read(encoder, read, seeds, Path::Auto, recalls)?;
+            seen.extend(of_layers(&[Site::Encoder], inputs));
+            memory = Some(Memory { states, lengths: read.lengths.clone() });
+        }
+        if let Some(decoder) = &self.decoder {
+            let mut inputs = vec![Vec::new(); decoder.blocks.len()];
+            let recalls = Recalls::Watch(&mut inputs);
+            self.decode(tokens, memory.as_ref(), 0, Seeds::new(None), Path::Auto, recalls)?;
+            seen.extend(of_layers(&[Site::Decoder, Site::Cross], inputs));
+        }
+        Ok(seen)
+    }
+
+    /// The attention of a layer, if there is one at this site.
+    pub fn attention(&self, site: Site, layer: usize) -> Option<&Attention> {
+        let stack = if site == Site::Encoder { &self.encoder } else { &self.decoder };
+        let block = stack.as_ref()?.blocks.get(layer)?;
+        match site {
+            Site::Encoder | Site::Decoder => Some(&block.attention),
+            Site::Cross => block.cross.as_ref().map(|cross| &cross.attention),
+        }
+    }
+}
+
+/// Names the inputs of a stack's layers, each of which has one at every site or fewer.
+fn of_layers(sites: &[Site], inputs: Vec<Vec<Input>>) -> Vec<Seen> {
+    let layers = inputs.into_iter().enumerate();
+    layers
+        .flat_map(|(layer, inputs)| {
+            let named = sites.iter().zip(inputs);
+            named.map(move |(site, input)| Seen { site: *site, layer, input }).collect::<Vec<_>>()
+        })
+        .collect()
+}
