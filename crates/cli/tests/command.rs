@@ -6,7 +6,7 @@ use std::{
     process::{Command, Output, Stdio, id},
 };
 
-const SMALL: [&str; 6] = ["--length", "16", "--heads", "2", "--head-dim", "4"];
+const SMALL: [&str; 7] = ["tour", "--length", "16", "--heads", "2", "--head-dim", "4"];
 
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_whatwhere"));
@@ -51,11 +51,14 @@ fn the_table_goes_to_stdout_and_nothing_to_a_stderr_that_is_no_terminal() {
 #[test]
 fn wrong_arguments_are_refused_with_a_hint_and_code_2() {
     let cases: [(&[&str], &str); 6] = [
-        (&["--length", "0"], "error: --length 0 is outside 1 to 8192\nhint: try --length 1024\n"),
+        (
+            &["tour", "--length", "0"],
+            "error: --length 0 is outside 1 to 8192\nhint: try --length 1024\n",
+        ),
         (&["tour", "--heads", "65"], "error: --heads 65 is outside 1 to 64\nhint: try --heads 8\n"),
-        (&["--head-dim", "7"], "try --head-dim 8"),
-        (&["--length", "long"], "invalid value 'long'"),
-        (&["--lenght", "9"], "--length"),
+        (&["tour", "--head-dim", "7"], "try --head-dim 8"),
+        (&["tour", "--length", "long"], "invalid value 'long'"),
+        (&["tour", "--lenght", "9"], "--length"),
         (&["picture", "choices.png"], "hint: try choices.svg"),
     ];
     for (args, words) in cases {

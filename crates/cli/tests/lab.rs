@@ -1,0 +1,125 @@
+//! Comparisons as people and scripts meet them: words, exit codes, files.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+/// Small enough for a test.
+const TINY: [&str; 16] = [
+    "--set",
+    "model.width=16",
+    "--set",
+    "model.layers=1",
+    "--set",
+    "model.attention.heads=2",
+    "--set",
+    "training.length=32",
+    "--set",
+    "training.batch=2",
+    "--set",
+    "training.evaluate_batches=1",
+    "--budget",
+    "steps=3",
+    "--tokens",
+    "256",
+];
+
+fn run(folder: &Path, args: &[&str]) -> Output {
+    let command = env!("CARGO_BIN_EXE_whatwhere");
+    Command::new(command).args(args).current_dir(folder).output().expect("the command starts")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("the command writes UTF-8")
+}
+
+#[test]
+fn a_comparison_prints_a_table_a_verdict_and_the_path_of_its_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut args = vec!["compare", "--over", "position=rotary,alibi", "--out", "c"];
+    args.extend(TINY);
+    let output = run(folder.path(), &args);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let words = text(&output.stdout);
+    for expected in
+        ["at 512", "lowest loss at the trained length", "One seed", "report: c/report.html"]
+    {
+        assert!(words.contains(expected), "{expected} in {words}");
+    }
+    assert!(!words.contains('\x1b'));
+    for file in
+        ["report.html", "results.csv", "results.json", "runs/rotary/seed-0/model.safetensors"]
+    {
+        assert!(folder.path().join("c").join(file).is_file(), "{file}");
+    }
+
+    args.push("--json");
+    let output = run(folder.path(), &args);
+    assert!(text(&output.stderr).contains("from before"), "{}", text(&output.stderr));
+    let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(object["results"][0]["cells"][1]["name"], "alibi");
+
+    let output = run(
+        folder.path(),
+        &[
+            "extrapolate",
+            "c/runs/rotary/seed-0",
+            "--lengths",
+            "32,64",
+            "--tokens",
+            "128",
+            "--page",
+            "p.html",
+        ],
+    );
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout).lines().count(), 1 + 2 + 3, "{}", text(&output.stdout));
+    assert!(fs::read_to_string(folder.path().join("p.html")).unwrap().contains("<svg"));
+}
+
+#[test]
+fn wrong_requests_are_refused_before_anything_trains() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases: [(&[&str], &str); 8] = [
+        (&["compare"], "nothing to compare"),
+        (&["compare", "--over", "position=rotary,rotry"], "expected one of `none`"),
+        (&["compare", "--over", "postion=rotary"], "no setting is called postion; there are"),
+        (
+            &["compare", "--over", "position=rotary", "--seeds", "0"],
+            "--seeds 0: expected at least 1",
+        ),
+        (&["compare", "--over", "position=rotary", "--budget", "hours=3"], "expected steps=800"),
+        (
+            &["compare", "--over", "position=rotary", "--baseline", "alibi"],
+            "no cell is called so; there are rotary",
+        ),
+        (&["compare", "--over", "position=rotary", "--search", "1"], "expected at least 2 samples"),
+        (&["reproduce", "everything"], "no claim is called everything"),
+    ];
+    for (args, words) in cases {
+        let output = run(folder.path(), args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(words), "{args:?}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stdout), "");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    let output = run(folder.path(), &["reproduce", "jsb"]);
+    assert!(text(&output.stderr).contains("jsb needs --data"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn claims_are_listed_and_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let list = run(folder.path(), &["reproduce"]);
+    assert!(text(&list.stdout).contains("reported: test NLL 0.5081 with rotary"));
+    let output = run(folder.path(), &["reproduce", "order", "scaling"]);
+    let words = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(
+        words.contains("agrees: an untrained encoder with position none cannot tell order"),
+        "{words}"
+    );
+    assert!(folder.path().join("reproductions/order/findings.json").is_file());
+}
