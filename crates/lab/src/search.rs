@@ -140,10 +140,7 @@ impl Search {
                     range.draw(&mut Random::new(&[settings.seed, sample as u64, at as u64]))
                 })
                 .collect();
-            let names: Vec<String> = changes
-                .iter()
-                .map(|change| change.rsplit('.').next().unwrap_or(change).replace('=', " "))
-                .collect();
+            let names: Vec<String> = changes.iter().map(|change| said(change)).collect();
             samples.push(Cell {
                 name: names.join(", "),
                 folder: format!("sample-{sample}"),
@@ -153,6 +150,12 @@ impl Search {
         }
         Ok(samples)
     }
+}
+
+/// `training.lr=0.01` to `lr 0.01`.
+fn said(change: &str) -> String {
+    let (key, value) = change.split_once('=').unwrap_or((change, ""));
+    format!("{} {value}", key.rsplit('.').next().unwrap_or(key))
 }
 
 impl Range {
