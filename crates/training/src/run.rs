@@ -184,13 +184,18 @@ impl Run {
         let Some(mask) = self.tokenizer.mask() else {
             return Err(Error::Settings("the tokenizer has no token for a blank".into()));
         };
+        // Where a word's token brings the blank before it, the hidden word has to bring it, too.
+        let takes_blank = self.tokenizer.has_blanks_before_words();
         let mut tokens = Vec::new();
         let mut blanks = Vec::new();
-        for (part, words) in text.split(BLANK).enumerate() {
+        let parts: Vec<&str> = text.split(BLANK).collect();
+        for (part, words) in parts.iter().enumerate() {
             if part > 0 {
                 blanks.push(tokens.len());
                 tokens.push(mask);
             }
+            let before_blank = part + 1 < parts.len() && takes_blank;
+            let words = words.strip_suffix(' ').filter(|_| before_blank).unwrap_or(words);
             tokens.extend(self.tokenizer.encode(words)?);
         }
         if blanks.is_empty() {
@@ -210,7 +215,10 @@ impl Run {
                 let mut best: Vec<u32> = (0..vocabulary as u32).collect();
                 best.sort_by(|a, b| row[*b as usize].total_cmp(&row[*a as usize]));
                 let filling = |token: u32| Filling {
-                    text: self.tokenizer.token(token),
+                    text: match self.tokenizer.token(token) {
+                        text if takes_blank => text.strip_prefix(' ').unwrap_or(&text).to_owned(),
+                        text => text,
+                    },
                     probability: f64::from(row[token as usize]),
                 };
                 best.into_iter().take(count).map(filling).collect()

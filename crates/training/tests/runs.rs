@@ -216,6 +216,27 @@ fn two_processes_cannot_train_into_one_folder() {
 }
 
 #[test]
+fn a_blank_takes_the_space_that_belongs_to_its_word() {
+    let folder = TempDir::new().unwrap();
+    let text = "the cat sat on the mat and the dog sat on the log ".repeat(40);
+    let settings = RunSettings::read(
+        "[data]\ntokenizer = { kind = 'bpe', vocabulary = 280 }\nobjective = 'masked'\n[model]\nfamily = 'encoder'\nwidth = 16\nlayers = 1\nattention = { heads = 2 }\n[training]\nsteps = 1\nbatch = 2\nlength = 16",
+        &[],
+    )
+    .unwrap();
+    let corpus = Corpus::from_texts(vec![text], &settings.data).unwrap();
+    let path = folder.path().join("run");
+    Trainer::start(settings, corpus, Folder::new(&path))
+        .unwrap()
+        .run(&Interrupt::default(), &mut ())
+        .unwrap();
+    let run = Run::open(&path).unwrap();
+    assert!(run.tokenizer.has_blanks_before_words());
+    let apart = run.fill("the cat sat on the [MASK] and", 3).unwrap();
+    assert_eq!(apart, run.fill("the cat sat on the[MASK] and", 3).unwrap());
+}
+
+#[test]
 fn a_run_answers_as_its_model_was_trained() {
     let folder = TempDir::new().unwrap();
     train(&settings(&[]), folder.path());

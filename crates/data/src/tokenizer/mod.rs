@@ -160,6 +160,14 @@ impl Tokenizer {
         Decoder::new(self)
     }
 
+    /// Whether words bring the blank before them, as those of byte-level BPE do: ` the` is one token.
+    pub fn has_blanks_before_words(&self) -> bool {
+        (0..self.vocabulary() as u32).filter(|token| !self.is_special(*token)).any(|token| {
+            let text = self.token(token);
+            text.strip_prefix(' ').is_some_and(|rest| rest.starts_with(char::is_alphabetic))
+        })
+    }
+
     /// Number of tokens, special ones included.
     pub fn vocabulary(&self) -> usize {
         self.names.len()
