@@ -90,7 +90,8 @@ impl Trainer {
 
     /// The hidden states kept from the segments before.
     fn remembered(&self) -> Vec<Parameter> {
-        let layers = self.learner.segments.iter().flat_map(|segments| segments.layers.iter().enumerate());
+        let layers =
+            self.learner.segments.iter().flat_map(|segments| segments.layers.iter().enumerate());
         layers
             .filter_map(|(layer, states)| {
                 let states = states.clone()?;
