@@ -12,7 +12,8 @@ use whatwhere_kernels::{Dropout, Shape, pattern as kernels, pattern::Pattern as 
 use crate::{
     AttentionSettings, Cache, Error, Mixing,
     call::Call,
-    composed, fused,
+    composed,
+    fused::{self, Recipe},
     heads::{Heads, Sizes},
     linear::{self, LinearCall},
     pattern::{PredictedLayer, Scene},
@@ -153,7 +154,7 @@ impl Attention {
         input.seed = None;
         let (memory, first_key) = memory(&mut input);
         let (q, k) = (self.queries(input.x.clone()), self.keys(memory));
-        let mut call = self.call(&input, input.first, first_key, &q, &k)?;
+        let mut call = self.call(&input, input.first, first_key, sizes(&q, &k))?;
         // What is mixed of unit vectors, one for each place, is the weights.
         call.relative_values = None;
         let [batch, kv_heads, keys, _] = k.dims();
@@ -216,7 +217,7 @@ impl Attention {
         k: Tensor<4>,
         v: Tensor<4>,
     ) -> Result<Tensor<3>, Error> {
-        let call = self.call(input, first_query, first_key, &q, &k)?;
+        let call = self.call(input, first_query, first_key, sizes(&q, &k))?;
         let out = match self.settings.mixing {
             Mixing::Softmax(_) => attend(&call, input.path, q, k, v)?,
             Mixing::Linear(_) => {
@@ -260,12 +261,10 @@ impl Attention {
         input: &Input,
         first_query: usize,
         first_key: usize,
-        q: &Tensor<4>,
-        k: &Tensor<4>,
+        sizes: Sizes,
     ) -> Result<Call, Error> {
-        let ([batch, _, queries, _], keys) = (q.dims(), k.dims()[2]);
-        let Heads { heads, kv_heads, head_dim, .. } = self.sizes;
-        let shape = Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim: head_dim };
+        let (shape, keys) = (self.shape(sizes), sizes.keys);
+        let head_dim = self.sizes.head_dim;
         let padding = input.key_lengths.clone().map(kernels::KeyLengths::new).transpose()?;
         padding.as_ref().map_or(Ok(()), |padding| padding.check(&shape))?;
         let focus = self.pattern.as_ref().map(|pattern| {
@@ -296,9 +295,32 @@ impl Attention {
             _ => None,
         };
         for position in &self.position {
-            position.shape(&mut call, &Sizes { batch, queries, keys })?;
+            position.shape(&mut call, &sizes)?;
         }
         Ok(call)
+    }
+
+    fn shape(&self, Sizes { batch, queries, keys }: Sizes) -> Shape {
+        let Heads { heads, kv_heads, head_dim, .. } = self.sizes;
+        Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim: head_dim }
+    }
+
+    /// A call to the own sequence for the kernels, and everything it learns.
+    pub(crate) fn recipe(
+        &self,
+        input: &Input,
+        sizes: Sizes,
+    ) -> Result<(Recipe, Tensor<1>), Error> {
+        self.check(input)?;
+        let mut input = input.clone();
+        let (_, first_key) = memory(&mut input);
+        let call = self.call(&input, input.first, first_key, sizes)?;
+        Ok(Recipe::new(&call, self.shape(sizes), &input.x.device()))
+    }
+
+    /// The resolved sizes.
+    pub(crate) fn sizes(&self) -> Heads {
+        self.sizes
     }
 
     fn check(&self, input: &Input) -> Result<(), Error> {
@@ -348,6 +370,12 @@ impl Attention {
         let [batch, heads, length, head_dim] = x.dims();
         x.swap_dims(1, 2).reshape([batch, length, heads * head_dim])
     }
+}
+
+/// The sizes of a call between these.
+fn sizes(q: &Tensor<4>, k: &Tensor<4>) -> Sizes {
+    let [batch, _, queries, _] = q.dims();
+    Sizes { batch, queries, keys: k.dims()[2] }
 }
 
 /// What keys are made of, and the place of the first. Lengths of keys become the places where padding starts.

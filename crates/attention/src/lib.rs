@@ -66,6 +66,7 @@ mod linear;
 pub mod mixing;
 pub mod pattern;
 pub mod position;
+pub mod projected;
 mod scaling;
 pub mod score;
 mod settings;

@@ -52,8 +52,8 @@ impl Norm<'_> {
         Ok(())
     }
 
-    /// The gradients of x, gain and bias; `d_gain` and `d_bias` replace what the slices held, `d_bias` may be empty
-    /// where there is no bias.
+    /// The gradients of x, gain and bias. That of x is added to what `d_x` holds, the others replace what their slices
+    /// held; `d_bias` is empty where there is no bias.
     pub fn backward(
         &self,
         x: &[f32],
@@ -125,7 +125,7 @@ impl Norm<'_> {
         };
         for i in 0..x.len() {
             let normal = (x[i] - mean) * scale;
-            d_x[i] = scale * (d_out[i] * self.gain[i] - normal * along - level);
+            d_x[i] += scale * (d_out[i] * self.gain[i] - normal * along - level);
             d_gain[i] += d_out[i] * normal;
         }
         for (sum, d_out) in d_bias.iter_mut().zip(d_out) {
@@ -229,9 +229,10 @@ mod tests {
         let mut out = vec![f32::NAN; x.len()];
         let mut kept = vec![f32::NAN; 2 * x.len() / width];
         norm.forward(x, &mut out, &mut kept).unwrap();
-        let [mut d_x, mut d_gain, mut d_bias] =
-            [x.len(), width, bias.len()].map(|length| vec![f32::NAN; length]);
+        let [mut d_gain, mut d_bias] = [width, bias.len()].map(|length| vec![f32::NAN; length]);
+        let mut d_x = vec![1.0; x.len()];
         norm.backward(x, &kept, d_out, &mut d_x, &mut d_gain, &mut d_bias).unwrap();
+        d_x.iter_mut().for_each(|d_x| *d_x -= 1.0);
         let slots = [wide(x), wide(norm.gain), wide(bias)];
         let value = |slots: &[Vec<f64>; 3]| dot(norm, &slots[0], &slots[1], &slots[2], d_out);
         let found: f64 = out.iter().zip(d_out).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();

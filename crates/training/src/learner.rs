@@ -12,7 +12,8 @@ use crate::{
 
 /// A model that learns, and what is remembered for it between updates.
 pub struct Learner {
-    pub(crate) model: Model,
+    /// Absent only while it is updated: a second owner of its weights would make the update a copy.
+    model: Option<Model>,
     pub(crate) working: Working,
     /// The segments before, where the model remembers them.
     pub(crate) segments: Option<Segments>,
@@ -53,32 +54,33 @@ impl Learner {
             clip: training.clip,
             device: model.embedding.weight.val().device(),
             read: Read::default(),
-            model,
+            model: Some(model),
         }
     }
 
     /// The model as it is now.
     pub fn model(&self) -> &Model {
-        &self.model
+        self.model.as_ref().expect("there between updates")
     }
 
     /// Reads one batch; its gradients join those since the last update. The seed is that of dropout.
     pub fn read(&mut self, batch: &Batch, seed: u64) -> Result<(), Error> {
-        let loaded = Loaded::new(batch, &self.model, &self.device)?;
+        let model = self.model.as_ref().expect("there between updates");
+        let loaded = Loaded::new(batch, model, &self.device)?;
         let mode = Mode { seed: Some(seed), ..Mode::default() };
         let segments = self.segments.as_mut();
-        let surprise = loaded.surprise(&self.model, segments, mode, self.smoothing)?;
+        let surprise = loaded.surprise(model, segments, mode, self.smoothing)?;
         self.read.nats += surprise.nats;
         self.read.weight += loaded.weight;
         self.read.tokens += loaded.read;
-        self.read.gradients.add(&self.model, surprise.loss.backward());
+        self.read.gradients.add(model, surprise.loss.backward());
         Ok(())
     }
 
     /// What was read, or nothing if there was nothing; [`Self::update`] follows or the next reading starts anew.
     pub fn lesson(&mut self) -> Lesson {
         let Read { gradients, nats, weight, tokens } = &mut self.read;
-        gradients.scale((1.0 / *weight) as f32);
+        gradients.scale(1.0 / *weight);
         Lesson { loss: *nats / *weight, gradient: gradients.norm(), tokens: *tokens }
     }
 
@@ -86,8 +88,9 @@ impl Learner {
     pub fn update(&mut self, lesson: &Lesson, lr: f64, step: u64) {
         let mut read = std::mem::take(&mut self.read);
         if self.clip > 0.0 && lesson.gradient > self.clip {
-            read.gradients.scale((self.clip / lesson.gradient) as f32);
+            read.gradients.scale(self.clip / lesson.gradient);
         }
-        self.model = self.working.update(self.model.clone(), &read.gradients, lr, step);
+        let model = self.model.take().expect("there between updates");
+        self.model = Some(self.working.update(model, &read.gradients, lr, step));
     }
 }

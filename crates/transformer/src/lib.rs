@@ -32,6 +32,7 @@ mod norm;
 mod parameters;
 mod settings;
 mod stack;
+mod sublayer;
 
 pub use block::{Block, Cross, Memory};
 pub use error::Error;
@@ -39,7 +40,7 @@ pub use feed_forward::FeedForward;
 pub use model::{Mode, Model, Segments, Sequences, Writing};
 pub use norm::Norm;
 pub use parameters::Parameter;
-pub use settings::{Activation, Family, Init, ModelSettings, NormKind, NormPlace, Site};
+pub use settings::{Activation, Family, Init, ModelSettings, NormKind, NormPlace, Recompute, Site};
 pub use stack::Stack;
 
 /// The source of the settings, for a program that shows what it says of them.

@@ -11,7 +11,7 @@ use crate::{
     Error, Family, Memory, ModelSettings, Stack,
     block::{BlockCache, Pass},
     dropout::Seeds,
-    init,
+    fused, init,
     settings::Site,
     stack::Recalls,
 };
@@ -238,7 +238,7 @@ impl Model {
         seeds: &mut Seeds,
         path: Path,
     ) -> Result<Tensor<3>, Error> {
-        let x = self.embed(&tokens.ids);
+        let x = self.embed(&tokens.ids, path);
         let mut pass = Pass {
             lengths: tokens.lengths.as_deref(),
             documents: tokens.documents.as_deref(),
@@ -261,15 +261,19 @@ impl Model {
         recalls: Recalls,
     ) -> Result<Tensor<3>, Error> {
         let decoder = self.decoder.as_ref().expect("callers have a decoder");
-        let x = self.embed(&tokens.ids);
+        let x = self.embed(&tokens.ids, path);
         // Padding stands at the end, where a causal pattern hides it.
         let documents = tokens.documents.as_deref();
         let mut pass = Pass { lengths: None, documents, memory, seeds, path };
         decoder.forward(x, first, &mut pass, recalls)
     }
 
-    fn embed(&self, ids: &Tensor<2, Int>) -> Tensor<3> {
-        let x = self.embedding.forward(ids.clone());
+    fn embed(&self, ids: &Tensor<2, Int>, path: Path) -> Tensor<3> {
+        let fused = match path {
+            Path::Composed => None,
+            Path::Auto | Path::Fused => fused::embedding(self.embedding.weight.val(), ids),
+        };
+        let x = fused.unwrap_or_else(|| self.embedding.forward(ids.clone()));
         match self.settings.scale_embeddings {
             true => x * (self.settings.width as f64).sqrt(),
             false => x,

@@ -254,7 +254,7 @@ impl Trainer {
 
     fn evaluate(&mut self, watcher: &mut dyn Watcher) -> Result<(), Error> {
         let step = self.progress.step;
-        let model = self.learner.model.valid();
+        let model = self.learner.model().valid();
         let Some(valid) = &self.valid else { return self.keep(&model) };
         let limit = Some(self.settings.training.evaluate_batches).filter(|limit| *limit > 0);
         let bytes = self.corpus.bytes_per_token(Split::Valid);

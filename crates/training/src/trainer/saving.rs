@@ -57,7 +57,7 @@ impl Trainer {
     pub(super) fn save(&mut self) -> Result<(), Error> {
         self.journal.sync()?;
         let mut arrays = Vec::new();
-        let parameters = self.learner.model.parameters();
+        let parameters = self.learner.model().parameters();
         for parameter in &parameters {
             if let Some(slots) = self.learner.working.slots.get(&parameter.name) {
                 arrays.extend(slots.iter().enumerate().map(|(slot, values)| Parameter {
@@ -83,7 +83,7 @@ impl Trainer {
         words.extend(best.map(|loss| ("best".into(), loss.to_string())));
         Checkpoint { arrays, words }.save(&self.folder.last())?;
         if !self.folder.model().exists() {
-            self.keep(&self.learner.model)?;
+            self.keep(self.learner.model())?;
         }
         Ok(())
     }
@@ -126,6 +126,7 @@ fn check_same(begun: &RunSettings, now: &RunSettings) -> Result<(), Error> {
     allowed.training.log_every = training.log_every;
     allowed.training.checkpoint_every = training.checkpoint_every;
     allowed.training.patience = training.patience;
+    allowed.model.recompute = now.model.recompute;
     if allowed == *now {
         return Ok(());
     }
