@@ -25,15 +25,18 @@ def llama(settings, weights):
         num_attention_heads=settings["attention"]["heads"],
         max_position_embeddings=2048,
         rms_norm_eps=1e-5,
-        tie_word_embeddings=True,
+        tie_word_embeddings=False,
         bos_token_id=None,
         eos_token_id=None,
         pad_token_id=None,
         attn_implementation="sdpa",
     )
     model = LlamaForCausalLM(config).eval()
-    named = {"model.embed_tokens.weight": weights["embedding.weight"], "lm_head.weight": weights["embedding.weight"]}
-    named["model.norm.weight"] = weights["decoder.norm.gain"]
+    named = {
+        "model.embed_tokens.weight": weights["embedding.weight"],
+        "model.norm.weight": weights["decoder.norm.gain"],
+        "lm_head.weight": weights["output.weight"].T.contiguous(),
+    }
     for layer in range(settings["layers"]):
         for ours, theirs in NAMES.items():
             value = weights[f"decoder.blocks.{layer}.{ours}"]

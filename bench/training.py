@@ -5,7 +5,7 @@
      "parameters": [{"name", "shape"}, …]}                 -> {}
     {"do": "train", "rows", "length", "way": "torch eager"} -> {}
     {"do": "write", "prompt", "tokens", "way": …}          -> {}
-    {"do": "steps", "count": n}                            -> {"ms", "results", "fresh_mib", "peak_mib"}
+    {"do": "steps", "count": n}                            -> {"ms", "results", "fresh_pages", "peak_mib"}
 
 The file holds the values of all parameters one after the other, raw f32.
 What went wrong is answered as {"error": text}; only the end of stdin ends the worker.
@@ -88,7 +88,7 @@ class Worker:
     def steps(self, count):
         with open("/proc/self/clear_refs", "w") as reset:
             reset.write("5")
-        best, fresh, results = float("inf"), 0.0, []
+        best, fresh, results = float("inf"), 0, []
         for _ in range(count):
             pages = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
             start = time.perf_counter()
@@ -96,7 +96,7 @@ class Worker:
             best = min(best, time.perf_counter() - start)
             fresh = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - pages
         peak = status_kib("VmHWM") / 1024
-        return {"ms": best * 1e3, "results": results, "fresh_mib": fresh * 4096 / 2**20, "peak_mib": peak}
+        return {"ms": best * 1e3, "results": results, "fresh_pages": fresh, "peak_mib": peak}
 
 
 def numbers(step, count, vocabulary):

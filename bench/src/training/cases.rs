@@ -81,7 +81,7 @@ const A_WINDOW: &str = gpt!(
 const B: &str =
     gpt!("vocabulary = 50257\nwidth = 768\nlayers = 12", "heads = 12\nposition = 'learned'");
 /// Llama's shape with 25 million parameters.
-const WRITER: &str = "vocabulary = 12000\nwidth = 512\nlayers = 6\nactivation = 'swiglu'\n\
+const WRITER: &str = "vocabulary = 6000\nwidth = 512\nlayers = 6\ntied = false\nactivation = 'swiglu'\n\
                       feed_forward = 1376\n[attention]\nheads = 8\nposition = 'rotary'";
 
 const fn train(model: &'static str, rows: usize, length: usize) -> Job {

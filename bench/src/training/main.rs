@@ -39,7 +39,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 ///
 /// ratio is ours over the rival's tokens per second, so more is better, and a target is met when the ratio reaches it.
 /// MiB are the process's resident memory at the peak of a step after the first ones, and `of rival` is ours over the
-/// rival's, of which the target is a bound. `fresh` is what the system had to find and clear for one step, in MiB.
+/// rival's, of which the target is a bound. `fresh` counts pages that the system had to find and clear for one step.
 #[derive(Parser)]
 #[command(bin_name = "bench/training", verbatim_doc_comment)]
 struct Args {

@@ -18,7 +18,6 @@ use whatwhere_transformer::{Model, ModelSettings, generate};
 
 /// The learning rate of every step.
 const RATE: f64 = 1e-3;
-const PAGE: f64 = 4096.0;
 
 /// What can be asked, by the names of `training.py`.
 #[derive(Deserialize)]
@@ -101,19 +100,19 @@ fn write_weights(model: &Model, path: &str) -> Result<Vec<Value>> {
     Ok(listed)
 }
 
-/// The fastest of some steps, what came out of each, fresh pages of the last, and the peak of memory.
+/// The fastest of some steps, what came out of each, the fresh pages of the last, and the peak of memory.
 fn steps(work: &mut Work, count: usize) -> Result<Value> {
     status::reset_peak()?;
-    let (mut best, mut fresh, mut results) = (f64::INFINITY, 0.0, Vec::new());
+    let (mut best, mut fresh, mut results) = (f64::INFINITY, 0, Vec::new());
     for _ in 0..count {
         let pages = status::fresh_pages()?;
         let start = Instant::now();
         results.push(step(work)?);
         best = best.min(start.elapsed().as_secs_f64() * 1e3);
-        fresh = (status::fresh_pages()? - pages) as f64 * PAGE / f64::from(1 << 20);
+        fresh = status::fresh_pages()? - pages;
     }
     let peak = status::kib("VmHWM:")? / 1024.0;
-    Ok(json!({ "ms": best, "results": results, "fresh_mib": fresh, "peak_mib": peak }))
+    Ok(json!({ "ms": best, "results": results, "fresh_pages": fresh, "peak_mib": peak }))
 }
 
 fn step(work: &mut Work) -> Result<Value> {

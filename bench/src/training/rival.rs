@@ -83,7 +83,7 @@ impl Side {
         let answer = self.talk.ask(&json!({ "do": "steps", "count": count }))?;
         self.best = self.best.min(number(&answer["ms"])?);
         self.peak = self.peak.max(number(&answer["peak_mib"])?);
-        self.fresh = number(&answer["fresh_mib"])?;
+        self.fresh = number(&answer["fresh_pages"])?;
         Ok(())
     }
 }

@@ -29,9 +29,9 @@ pub(crate) struct Row {
     /// Ours over the rival in memory.
     memory_ratio: f64,
     memory_target: Option<f64>,
-    /// MiB the system had to find and clear for one step.
-    ours_fresh_mib: f64,
-    rival_fresh_mib: f64,
+    /// Pages the system had to find and clear for one step, of 4 KiB or 2 MiB.
+    ours_fresh_pages: f64,
+    rival_fresh_pages: f64,
     /// Milliseconds of every way the rival has.
     ways: BTreeMap<String, f64>,
 }
@@ -62,8 +62,8 @@ impl Row {
             rival_mib: smallest,
             memory_ratio,
             memory_target: case.memory,
-            ours_fresh_mib: ours.fresh,
-            rival_fresh_mib: fastest.fresh,
+            ours_fresh_pages: ours.fresh,
+            rival_fresh_pages: fastest.fresh,
             ways: rivals.iter().map(|(name, side)| (name.clone(), side.best)).collect(),
         }
     }
@@ -84,8 +84,8 @@ impl Row {
             show(Some(self.memory_ratio)),
             show(self.memory_target),
             if self.met { "yes" } else { "no" }.to_owned(),
-            format!("{:.1}", self.ours_fresh_mib),
-            format!("{:.1}", self.rival_fresh_mib),
+            format!("{:.0}", self.ours_fresh_pages),
+            format!("{:.0}", self.rival_fresh_pages),
         ]
     }
 }
