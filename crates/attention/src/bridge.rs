@@ -16,9 +16,7 @@ use burn_autodiff::{
 };
 use burn_backend::tensor::FloatTensor;
 use burn_flex::{Flex, FlexTensor};
-use burn_std::{
-    AccessError, AccessPolicy, AllocationController, AllocationProperty, Bytes, Shape,
-};
+use burn_std::{AccessError, AccessPolicy, AllocationController, AllocationProperty, Bytes, Shape};
 use whatwhere_kernels::Pooled;
 
 /// A tensor on the CPU, tracked or not, ready to be read as a slice.
@@ -107,6 +105,62 @@ pub fn operation<const N: usize, const D: usize>(
         }
     };
     Tensor::from_primitive::<Autodiff<Flex>>(out)
+}
+
+/// The result of reading parts of a parameter, whose gradient is added by `add` to what the parameter has already: its
+/// table is large, and a second one of zeros would be most of the work. The operand must be a parameter itself.
+///
+/// # Panics
+/// If `out` has another number of values than its shape asks for.
+pub fn gathered<const D: usize>(
+    operand: Operand,
+    shape: [usize; D],
+    out: Pooled,
+    add: impl Fn(&[f32], &mut [f32]) + Send + Sync + 'static,
+) -> Tensor<D> {
+    let out = tensor(out, shape);
+    let Some(tracked) = operand.tracked else { return Tensor::from_primitive::<Flex>(out) };
+    let prepared = Gathered.prepare::<NoCheckpointing>([tracked.node()]).compute_bound().stateful();
+    let out = match prepared {
+        OpsKind::UnTracked(prepared) => prepared.finish(out),
+        OpsKind::Tracked(prepared) => {
+            prepared.finish(Added { parameter: tracked, add: Arc::new(add) }, out)
+        }
+    };
+    Tensor::from_primitive::<Autodiff<Flex>>(out)
+}
+
+#[derive(Debug)]
+struct Gathered;
+
+#[derive(Clone)]
+struct Added {
+    /// A leaf, which its module holds anyway.
+    parameter: FloatTensor<Autodiff<Flex>>,
+    add: Arc<dyn Fn(&[f32], &mut [f32]) + Send + Sync>,
+}
+
+impl std::fmt::Debug for Added {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.debug_struct("Added").field("parameter", &self.parameter).finish_non_exhaustive()
+    }
+}
+
+impl Backward<Flex, 1> for Gathered {
+    type State = Added;
+
+    fn backward(self, ops: Ops<Added, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let Added { parameter, add } = ops.state;
+        let d_out = grads.consume::<Flex>(&ops.node).to_contiguous();
+        let [Some(parent)] = ops.parents else { return };
+        let shape = parameter.primitive().layout().shape().clone();
+        let mut sum = match grads.remove::<Flex>(&parameter) {
+            Some(sum) => sum.to_contiguous(),
+            None => tensor(Pooled::zeros(shape.num_elements()), shape),
+        };
+        add(values(&d_out), sum.storage_mut());
+        grads.register::<Flex>(parent.id, sum);
+    }
 }
 
 #[derive(Debug)]

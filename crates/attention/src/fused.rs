@@ -241,10 +241,10 @@ impl Recipe {
     pub(crate) fn forward(
         &self,
         [q, k, v, learned]: [&[f32]; 4],
-    ) -> Result<(Pooled, Vec<f32>), Error> {
+    ) -> Result<(Pooled, Pooled), Error> {
         let call = self.call(learned);
         let mut out = Pooled::any(self.shape.out_len());
-        let mut log_sum = vec![0.0; self.shape.rows()];
+        let mut log_sum = Pooled::any(self.shape.rows());
         call.forward_into(&Inputs { q, k, v }, &mut out, &mut log_sum)?;
         Ok((out, log_sum))
     }

@@ -18,6 +18,7 @@ use crate::{
     linear::{self, LinearCall},
     pattern::{PredictedLayer, Scene},
     position::{Encode, PositionLayer},
+    projected::project,
     score::{Comparing, ScoreLayer},
 };
 
@@ -138,8 +139,8 @@ impl Attention {
     pub fn forward(&self, mut input: Input) -> Result<Tensor<3>, Error> {
         self.check(&input)?;
         let (memory, first_key) = memory(&mut input);
-        let (k, v) = (self.keys(memory.clone()), self.values(memory));
-        let q = self.queries(input.x.clone());
+        let (k, v) = (self.keys(memory.clone(), input.path), self.values(memory, input.path));
+        let q = self.queries(input.x.clone(), input.path);
         self.finish(&input, input.first, first_key, q, k, v)
     }
 
@@ -153,7 +154,7 @@ impl Attention {
         }
         input.seed = None;
         let (memory, first_key) = memory(&mut input);
-        let (q, k) = (self.queries(input.x.clone()), self.keys(memory));
+        let (q, k) = (self.queries(input.x.clone(), input.path), self.keys(memory, input.path));
         let mut call = self.call(&input, input.first, first_key, sizes(&q, &k))?;
         // What is mixed of unit vectors, one for each place, is the weights.
         call.relative_values = None;
@@ -182,18 +183,24 @@ impl Attention {
             ));
         }
         cache.claim(&self.settings)?;
-        let q = self.queries(input.x.clone());
+        let q = self.queries(input.x.clone(), input.path);
         match &input.memory {
             None if matches!(self.settings.mixing, Mixing::Linear(_)) => {
-                let (k, v) = (self.keys(input.x.clone()), self.values(input.x.clone()));
+                let (k, v) = (
+                    self.keys(input.x.clone(), input.path),
+                    self.values(input.x.clone(), input.path),
+                );
                 cache.advance(k.dims()[2]);
                 let out = linear::decode(&mut cache.state, q, k, v);
-                Ok(self.output.forward(self.join(out)))
+                Ok(project(&self.output, self.join(out), input.path))
             }
             None => {
                 let first = cache.length();
-                let kept =
-                    cache.append(self.keys(input.x.clone()), self.values(input.x.clone()))?;
+                let (k, v) = (
+                    self.keys(input.x.clone(), input.path),
+                    self.values(input.x.clone(), input.path),
+                );
+                let kept = cache.append(k, v)?;
                 let out = self.finish(&input, first, kept.first, q, kept.keys, kept.values)?;
                 cache.shorten(self.settings.pattern.reach());
                 Ok(out)
@@ -201,7 +208,10 @@ impl Attention {
             Some(memory) => {
                 let kept = match &cache.kept {
                     Some(kept) => kept.clone(),
-                    None => cache.append(self.keys(memory.clone()), self.values(memory.clone()))?,
+                    None => {
+                        let k = self.keys(memory.clone(), input.path);
+                        cache.append(k, self.values(memory.clone(), input.path))?
+                    }
                 };
                 self.finish(&input, input.first, 0, q, kept.keys, kept.values)
             }
@@ -228,12 +238,12 @@ impl Attention {
                 linear::attend(&linear, &call, input.path, q, k, v)?
             }
         };
-        Ok(self.output.forward(self.join(out)))
+        Ok(project(&self.output, self.join(out), input.path))
     }
 
     /// `[batch, heads, queries, head_dim]`, ready to be compared.
-    fn queries(&self, x: Tensor<3>) -> Tensor<4> {
-        let q = self.split(self.query.forward(x), self.sizes.heads);
+    fn queries(&self, x: Tensor<3>, path: Path) -> Tensor<4> {
+        let q = self.split(project(&self.query, x, path), self.sizes.heads);
         let q = match &self.query_norm {
             None => q,
             Some(norm) => norm.forward(q),
@@ -242,8 +252,8 @@ impl Attention {
     }
 
     /// `[batch, kv_heads, keys, head_dim]`.
-    fn keys(&self, memory: Tensor<3>) -> Tensor<4> {
-        let k = self.split(self.key.forward(memory), self.sizes.kv_heads);
+    fn keys(&self, memory: Tensor<3>, path: Path) -> Tensor<4> {
+        let k = self.split(project(&self.key, memory, path), self.sizes.kv_heads);
         match &self.key_norm {
             None => k,
             Some(norm) => norm.forward(k),
@@ -251,8 +261,8 @@ impl Attention {
     }
 
     /// `[batch, kv_heads, keys, head_dim]`.
-    fn values(&self, memory: Tensor<3>) -> Tensor<4> {
-        self.split(self.value.forward(memory), self.sizes.kv_heads)
+    fn values(&self, memory: Tensor<3>, path: Path) -> Tensor<4> {
+        self.split(project(&self.value, memory, path), self.sizes.kv_heads)
     }
 
     /// The call between the projections: score, pattern and every encoding's terms.
@@ -306,11 +316,7 @@ impl Attention {
     }
 
     /// A call to the own sequence for the kernels, and everything it learns.
-    pub(crate) fn recipe(
-        &self,
-        input: &Input,
-        sizes: Sizes,
-    ) -> Result<(Recipe, Tensor<1>), Error> {
+    pub(crate) fn recipe(&self, input: &Input, sizes: Sizes) -> Result<(Recipe, Tensor<1>), Error> {
         self.check(input)?;
         let mut input = input.clone();
         let (_, first_key) = memory(&mut input);

@@ -6,7 +6,7 @@ use whatwhere_kernels::{Dense, HeadLayout, Pooled};
 
 use crate::{
     Attention, Error, Heads, Input, Mixing, Path, Sizes,
-    bridge::Operand,
+    bridge::{Operand, operation},
     fused::Recipe,
     score::ScoreLayer,
 };
@@ -45,7 +45,7 @@ pub struct Compared {
     k: Pooled,
     v: Pooled,
     out: Pooled,
-    log_sum: Vec<f32>,
+    log_sum: Pooled,
 }
 
 impl Attention {
@@ -86,6 +86,35 @@ pub fn operands(linear: &Linear) -> [Option<Operand>; 2] {
     [Operand::new(weight), bias]
 }
 
+/// A projection as one operation where there is one for the backend.
+pub fn project(linear: &Linear, x: Tensor<3>, path: Path) -> Tensor<3> {
+    let fused = match path {
+        Path::Composed => None,
+        Path::Auto | Path::Fused => fused_project(linear, x.clone()),
+    };
+    fused.unwrap_or_else(|| linear.forward(x))
+}
+
+fn fused_project(linear: &Linear, x: Tensor<3>) -> Option<Tensor<3>> {
+    let [batch, length, from] = x.dims();
+    let [weight, bias] = operands(linear);
+    let operands = [Operand::new(x)?, weight?, bias?];
+    let [x, weight, bias] = operands.each_ref().map(Operand::values);
+    let call = dense(weight, bias, from);
+    let to = call.to;
+    let mut out = Pooled::any(batch * length * to);
+    call.forward(x, &mut out).ok()?;
+    Some(operation(operands, [batch, length, to], out, move |seen| {
+        const CHECKED: &str = "the forward pass has checked the same call";
+        let [x, weight, bias] = seen.operands;
+        let call = dense(weight, bias, from);
+        let mut d_x = Pooled::any(x.len());
+        call.backward(seen.d_out, &mut d_x, false).expect(CHECKED);
+        let [d_weight, d_bias] = weight_gradients(&call, x, seen.d_out).expect(CHECKED);
+        [d_x, d_weight, d_bias]
+    }))
+}
+
 /// A projection of weight and bias, the latter empty if there is none.
 pub fn dense<'a>(weight: &'a [f32], bias: &'a [f32], from: usize) -> Dense<'a> {
     let to = weight.len() / from.max(1);
@@ -99,7 +128,13 @@ impl Projected {
     }
 
     /// `x` projected and split into heads.
-    fn project(&self, x: &[f32], weight: &[f32], bias: &[f32], heads: usize) -> Result<Pooled, Error> {
+    fn project(
+        &self,
+        x: &[f32],
+        weight: &[f32],
+        bias: &[f32],
+        heads: usize,
+    ) -> Result<Pooled, Error> {
         let dense = dense(weight, bias, self.sizes.width);
         let mut rows = Pooled::any(x.len() / self.sizes.width * dense.to);
         dense.forward(x, &mut rows)?;

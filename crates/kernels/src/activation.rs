@@ -70,7 +70,8 @@ impl Bend {
     pub fn both(self, x: &[f32], d: &mut [f32], out: &mut [f32]) -> Result<(), Error> {
         same(x.len(), &[("d", d.len()), ("out", out.len())])?;
         let simd = Simd::detect();
-        let chunks = d.par_chunks_mut(CHUNK).zip(out.par_chunks_mut(CHUNK)).zip(x.par_chunks(CHUNK));
+        let chunks =
+            d.par_chunks_mut(CHUNK).zip(out.par_chunks_mut(CHUNK)).zip(x.par_chunks(CHUNK));
         chunks.for_each(|((d, out), x)| {
             simd.run(
                 #[inline(always)]

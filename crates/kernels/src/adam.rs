@@ -116,8 +116,9 @@ mod tests {
             factor: 0.5,
         };
         let count = 100_003;
-        let numbers =
-            |seed: usize| (0..count).map(|i| ((i * 37 + seed) % 19) as f32 / 5.0).collect::<Vec<_>>();
+        let numbers = |seed: usize| {
+            (0..count).map(|i| ((i * 37 + seed) % 19) as f32 / 5.0).collect::<Vec<_>>()
+        };
         let (weights, gradient, means, squares) = (numbers(1), numbers(2), numbers(3), numbers(4));
         let (mut w, mut m, mut s) = (weights.clone(), means.clone(), squares.clone());
         adam.update(&mut w, &gradient, &mut m, &mut s).unwrap();

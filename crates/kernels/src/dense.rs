@@ -9,6 +9,10 @@ use crate::{
 
 /// Rows of one task; fixed, so that sums of gradients do not depend on the number of threads.
 const ROWS: usize = 64;
+/// As many rows are projected one by one.
+const FEW: usize = 4;
+/// Columns of one task: 256 sums are half of the widest registers.
+const COLUMNS: usize = 256;
 /// Values of one task.
 const CHUNK: usize = 1 << 14;
 
@@ -29,11 +33,30 @@ impl Dense<'_> {
     /// Projects every row of `x`.
     pub fn forward(&self, x: &[f32], out: &mut [f32]) -> Result<(), Error> {
         let rows = self.check(x, &[("out", out.len())])?;
-        product(out, false, Matrix::new(x, rows, self.from), self.matrix());
+        if rows <= FEW {
+            self.few(x, out);
+        } else {
+            product(out, false, Matrix::new(x, rows, self.from), self.matrix());
+        }
         if let Some(bias) = self.bias {
             add_bias(out, bias);
         }
         Ok(())
+    }
+
+    /// A few rows: the weights are read once, by all threads, and nothing is packed.
+    fn few(&self, x: &[f32], out: &mut [f32]) {
+        let Self { from, to, weight, .. } = *self;
+        let simd = Simd::detect();
+        for (x, out) in x.chunks_exact(from).zip(out.chunks_exact_mut(to)) {
+            out.par_chunks_mut(COLUMNS).enumerate().for_each(|(block, out)| {
+                let weight = &weight[block * COLUMNS..];
+                simd.run(
+                    #[inline(always)]
+                    || columns(x, weight, to, out),
+                );
+            });
+        }
     }
 
     /// The gradient of `x`, which replaces what `d_x` held or, if `adds`, is added to it.
@@ -91,6 +114,26 @@ impl Dense<'_> {
         }
         Ok(rows)
     }
+}
+
+/// `out = Σ_c x_c · weight[c]`, of which `weight` has some columns in rows of `to`.
+#[inline(always)]
+fn columns(x: &[f32], weight: &[f32], to: usize, out: &mut [f32]) {
+    let mut sums = [0.0; COLUMNS];
+    if out.len() == COLUMNS {
+        for (x, weight) in x.iter().zip(weight.chunks(to)) {
+            for (sum, weight) in sums.iter_mut().zip(&weight[..COLUMNS]) {
+                *sum += x * weight;
+            }
+        }
+    } else {
+        for (x, weight) in x.iter().zip(weight.chunks(to)) {
+            for (sum, weight) in sums.iter_mut().zip(&weight[..out.len()]) {
+                *sum += x * weight;
+            }
+        }
+    }
+    out.copy_from_slice(&sums[..out.len()]);
 }
 
 /// Adds values to as many others.
@@ -176,7 +219,7 @@ mod tests {
 
     #[test]
     fn values_and_gradients_agree_with_the_definition() {
-        for (rows, from, to) in [(1, 1, 1), (3, 5, 2), (130, 16, 33)] {
+        for (rows, from, to) in [(1, 1, 1), (3, 5, 2), (2, 7, 600), (130, 16, 33)] {
             let (x, weight, bias) =
                 (numbers(rows * from, 1), numbers(from * to, 2), numbers(to, 3));
             let d_out = numbers(rows * to, 4);
@@ -208,7 +251,9 @@ mod tests {
                         .map(|r| at(&x, r * from + channel) * at(&d_out, r * to + column))
                         .sum()
                 });
-                assert_close(&d_bias, |column| (0..rows).map(|r| at(&d_out, r * to + column)).sum());
+                assert_close(&d_bias, |column| {
+                    (0..rows).map(|r| at(&d_out, r * to + column)).sum()
+                });
             }
         }
     }
@@ -219,6 +264,8 @@ mod tests {
         assert!(dense.forward(&[0.0; 3], &mut [0.0; 3]).is_err());
         assert!(dense.forward(&[0.0; 2], &mut [0.0; 2]).is_err());
         assert!(Dense { weight: &[0.0; 5], ..dense }.forward(&[0.0; 2], &mut [0.0; 3]).is_err());
-        assert!(dense.backward_weights(&[0.0; 2], &[0.0; 3], &mut [0.0; 6], &mut [0.0; 3]).is_err());
+        assert!(
+            dense.backward_weights(&[0.0; 2], &[0.0; 3], &mut [0.0; 6], &mut [0.0; 3]).is_err()
+        );
     }
 }

@@ -97,8 +97,7 @@ impl FeedForward<'_> {
 
 /// Gradients of weight and bias.
 fn weights(dense: &Dense, x: &[f32], d_out: &[f32]) -> Result<[Pooled; 2], Error> {
-    let mut made =
-        [dense.weight.len(), dense.bias.map_or(0, <[f32]>::len)].map(Pooled::any);
+    let mut made = [dense.weight.len(), dense.bias.map_or(0, <[f32]>::len)].map(Pooled::any);
     let [weight, bias] = &mut made;
     dense.backward_weights(x, d_out, weight, bias)?;
     Ok(made)
@@ -130,8 +129,7 @@ mod tests {
             let slots = [&x, &up, &wide, &gate, &wide, &down, &narrow].map(Clone::clone);
             let value = |slots: &[Vec<f32>; 7]| {
                 let [x, up, up_bias, gate, gate_bias, down, down_bias] = slots;
-                let dense =
-                    |from, to, weight, bias| Dense { from, to, weight, bias: Some(bias) };
+                let dense = |from, to, weight, bias| Dense { from, to, weight, bias: Some(bias) };
                 let call = FeedForward {
                     up: dense(width, inner, up, up_bias),
                     gate: has_gate.then(|| dense(width, inner, gate, gate_bias)),

@@ -183,7 +183,9 @@ mod tests {
     #[test]
     fn loss_and_gradients_agree_with_the_definition() {
         // More than 1024 rows make several pieces.
-        for (rows, width, vocabulary) in [(1, 3, 1), (5, 4, 7), (37, 8, 33), (60, 2, 40_000), (1100, 2, 3)] {
+        for (rows, width, vocabulary) in
+            [(1, 3, 1), (5, 4, 7), (37, 8, 33), (60, 2, 40_000), (1100, 2, 3)]
+        {
             let (hidden, projection) = (numbers(rows * width, 1), numbers(vocabulary * width, 5));
             let targets: Vec<u32> = (0..rows).map(|i| (i * 31 % vocabulary) as u32).collect();
             let weights: Vec<f32> = (0..rows).map(|i| (i % 3) as f32).collect();

@@ -118,7 +118,8 @@ impl Norm<'_> {
     ) {
         let (mean, scale) = (kept[0], kept[1]);
         let share = 1.0 / x.len() as f32;
-        let along = share * sum([d_out, self.gain, x], |[d, gain, x]| d * gain * (x - mean) * scale);
+        let along =
+            share * sum([d_out, self.gain, x], |[d, gain, x]| d * gain * (x - mean) * scale);
         let level = match self.is_centred {
             true => share * sum([d_out, self.gain], |[d, gain]| d * gain),
             false => 0.0,

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use burn::tensor::{Int, Tensor};
 use rayon::prelude::*;
-use whatwhere_attention::bridge::{Operand, operation};
+use whatwhere_attention::bridge::{Operand, gathered, operation};
 use whatwhere_kernels::{Bend, CrossEntropy, Embedding, Gate, Norm, Pooled, Surprise};
 
 use crate::{Activation, dropout::Dropped, norm::EPSILON};
@@ -27,7 +27,7 @@ pub(crate) fn norm(
     };
     let epsilon = EPSILON as f32;
     let (count, rows) = (x.values().len(), shape[0] * shape[1]);
-    let (mut out, mut kept) = (Pooled::any(count), vec![0.0; rows * 2]);
+    let (mut out, mut kept) = (Pooled::any(count), Pooled::any(rows * 2));
     let bias_values = bias.as_ref().map(Operand::values);
     let call = Norm { is_centred, epsilon, gain: gain.values(), bias: bias_values };
     call.forward(x.values(), &mut out, &mut kept).ok()?;
@@ -89,6 +89,23 @@ pub(crate) fn bend_of(activation: Activation) -> Bend {
     }
 }
 
+/// Scores of every row of a table, `[batch, length, vocabulary]`.
+pub(crate) fn logits(hidden: Tensor<3>, table: Tensor<2>) -> Option<Tensor<3>> {
+    let ([batch, length, width], [vocabulary, _]) = (hidden.dims(), table.dims());
+    let (hidden, table) = (Operand::new(hidden)?, Operand::new(table)?);
+    let mut out = Pooled::any(batch * length * vocabulary);
+    let call = Embedding { width, rows: &[] };
+    call.scores(hidden.values(), table.values(), &mut out).ok()?;
+    Some(operation([hidden, table], [batch, length, vocabulary], out, move |seen| {
+        let [hidden, table] = seen.operands;
+        let (mut d_hidden, mut d_table) = (Pooled::any(hidden.len()), Pooled::any(table.len()));
+        Embedding { width, rows: &[] }
+            .scores_backward(hidden, table, seen.d_out, &mut d_hidden, &mut d_table)
+            .expect(CHECKED);
+        [d_hidden, d_table]
+    }))
+}
+
 /// Rows of a table, `[batch, length, width]`.
 pub(crate) fn embedding(table: Tensor<2>, ids: &Tensor<2, Int>) -> Option<Tensor<3>> {
     let ([batch, length], [_, width]) = (ids.dims(), table.dims());
@@ -96,11 +113,9 @@ pub(crate) fn embedding(table: Tensor<2>, ids: &Tensor<2, Int>) -> Option<Tensor
     let rows: Vec<u32> = ids.clone().into_data().iter::<i64>().map(|id| id as u32).collect();
     let mut out = Pooled::any(rows.len() * width);
     Embedding { width, rows: &rows }.forward(table.values(), &mut out).ok()?;
-    Some(operation([table], [batch, length, width], out, move |seen| {
-        let mut d_table = Pooled::zeros(seen.operands[0].len());
+    Some(gathered(table, [batch, length, width], out, move |d_out, d_table| {
         let call = Embedding { width, rows: &rows };
-        call.backward(seen.d_out, &mut d_table).expect(CHECKED);
-        [d_table]
+        call.backward(d_out, d_table).expect(CHECKED);
     }))
 }
 

@@ -5,7 +5,7 @@ use burn::{
     nn::{Embedding, EmbeddingConfig, Linear, LinearConfig},
     tensor::{Device, Int, Tensor},
 };
-use whatwhere_attention::Path;
+use whatwhere_attention::{Path, projected::project};
 
 use crate::{
     Error, Family, Memory, ModelSettings, Stack,
@@ -122,7 +122,7 @@ impl Model {
         tokens: &Sequences,
         mode: Mode,
     ) -> Result<Tensor<3>, Error> {
-        Ok(self.logits(self.hidden(source, tokens, mode)?))
+        Ok(self.logits_by(self.hidden(source, tokens, mode)?, mode.path))
     }
 
     /// The last layer's states, `[batch, length, width]`.
@@ -169,13 +169,20 @@ impl Model {
 
     /// `[batch, length, vocabulary]` from hidden states.
     pub fn logits(&self, hidden: Tensor<3>) -> Tensor<3> {
-        match &self.output {
-            Some(output) => output.forward(hidden),
-            None => {
-                let weight = self.embedding.weight.val().transpose(); // [width, vocabulary]
-                burn::tensor::module::linear(hidden, weight, None)
-            }
+        self.logits_by(hidden, Path::Auto)
+    }
+
+    fn logits_by(&self, hidden: Tensor<3>, path: Path) -> Tensor<3> {
+        if let Some(output) = &self.output {
+            return project(output, hidden, path);
         }
+        let table = self.embedding.weight.val();
+        if path != Path::Composed
+            && let Some(logits) = fused::logits(hidden.clone(), table.clone())
+        {
+            return logits;
+        }
+        burn::tensor::module::linear(hidden, table.transpose(), None)
     }
 
     /// The weights behind [`Self::logits`], and whether they are the embeddings, `[vocabulary, width]`, instead of

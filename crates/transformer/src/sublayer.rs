@@ -29,7 +29,7 @@ struct Between<K> {
     /// What the norm gives, or what it is given where it stands last.
     normed: Pooled,
     /// Mean and scale of each row.
-    moments: Vec<f32>,
+    moments: Pooled,
     inner: K,
 }
 
@@ -40,8 +40,7 @@ pub(crate) fn around<S: Sublayer, const N: usize>(
     operands: [Operand; N],
     shape: [usize; 3],
 ) -> Result<Tensor<3>, Error> {
-    let (out, between) =
-        around.forward(&sublayer, &operands.each_ref().map(Operand::values))?;
+    let (out, between) = around.forward(&sublayer, &operands.each_ref().map(Operand::values))?;
     let kept = Mutex::new((!around.recomputes).then_some(between));
     Ok(operation(operands, shape, out, move |seen: Seen<N>| {
         const CHECKED: &str = "the forward pass has checked the same call";
@@ -63,7 +62,7 @@ impl Around {
     ) -> Result<(Pooled, Between<S::Kept>), Error> {
         let &[x, gain, bias, ref weights @ ..] = operands else { unreachable!("three and more") };
         let norm = self.norm(gain, bias);
-        let mut moments = vec![0.0; x.len() / gain.len().max(1) * 2];
+        let mut moments = Pooled::any(x.len() / gain.len().max(1) * 2);
         match self.place {
             NormPlace::Pre => {
                 let mut normed = Pooled::any(x.len());

@@ -218,7 +218,8 @@ impl ModuleMapper for Applying<'_> {
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let (name, gradient) = (&self.gradients.names[self.at], self.gradients.values[self.at].values());
+        let (name, gradient) =
+            (&self.gradients.names[self.at], self.gradients.values[self.at].values());
         self.at += 1;
         if !param.val().is_require_grad() {
             return param;
