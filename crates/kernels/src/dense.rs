@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use crate::{
-    Error, Simd,
+    Error, Pooled, Simd,
     simd::gemm::{Matrix, product},
 };
 
@@ -11,8 +11,8 @@ use crate::{
 const ROWS: usize = 64;
 /// As many rows are projected one by one.
 const FEW: usize = 4;
-/// Columns of one task: 256 sums are half of the widest registers.
-const COLUMNS: usize = 256;
+/// Tasks of a few rows: each reads its part of the weights, and the parts' sums are added in order.
+const PARTS: usize = 4;
 /// Values of one task.
 const CHUNK: usize = 1 << 14;
 
@@ -44,18 +44,24 @@ impl Dense<'_> {
         Ok(())
     }
 
-    /// A few rows: the weights are read once, by all threads, and nothing is packed.
+    /// A few rows: the weights are read once and in order, by all threads, and nothing is packed.
     fn few(&self, x: &[f32], out: &mut [f32]) {
         let Self { from, to, weight, .. } = *self;
         let simd = Simd::detect();
+        let part = from.div_ceil(PARTS).next_multiple_of(4);
+        let mut sums = Pooled::any(from.div_ceil(part) * to);
         for (x, out) in x.chunks_exact(from).zip(out.chunks_exact_mut(to)) {
-            out.par_chunks_mut(COLUMNS).enumerate().for_each(|(block, out)| {
-                let weight = &weight[block * COLUMNS..];
+            let parts = x.par_chunks(part).zip(weight.par_chunks(part * to));
+            sums.par_chunks_mut(to).zip(parts).for_each(|(sum, (x, weight))| {
                 simd.run(
                     #[inline(always)]
-                    || columns(x, weight, to, out),
+                    || weighted_rows(x, weight, sum),
                 );
             });
+            out.copy_from_slice(&sums[..to]);
+            for part in sums[to..].chunks_exact(to) {
+                out.iter_mut().zip(part).for_each(|(out, part)| *out += part);
+            }
         }
     }
 
@@ -116,24 +122,26 @@ impl Dense<'_> {
     }
 }
 
-/// `out = Σ_c x_c · weight[c]`, of which `weight` has some columns in rows of `to`.
+/// `sum = Σ_c x_c · weight[c]`, four rows of the weights at a time.
 #[inline(always)]
-fn columns(x: &[f32], weight: &[f32], to: usize, out: &mut [f32]) {
-    let mut sums = [0.0; COLUMNS];
-    if out.len() == COLUMNS {
-        for (x, weight) in x.iter().zip(weight.chunks(to)) {
-            for (sum, weight) in sums.iter_mut().zip(&weight[..COLUMNS]) {
-                *sum += x * weight;
+fn weighted_rows(x: &[f32], weight: &[f32], sum: &mut [f32]) {
+    let to = sum.len();
+    sum.fill(0.0);
+    for (x, rows) in x.chunks(4).zip(weight.chunks(4 * to)) {
+        if let &[a, b, c, d] = x {
+            let (first, others) = rows.split_at(to);
+            let (second, others) = others.split_at(to);
+            let (third, fourth) = others.split_at(to);
+            let rows = first.iter().zip(second).zip(third.iter().zip(fourth));
+            for (sum, ((w, x), (y, z))) in sum.iter_mut().zip(rows) {
+                *sum += (a * w + b * x) + (c * y + d * z);
             }
-        }
-    } else {
-        for (x, weight) in x.iter().zip(weight.chunks(to)) {
-            for (sum, weight) in sums.iter_mut().zip(&weight[..out.len()]) {
-                *sum += x * weight;
+        } else {
+            for (x, row) in x.iter().zip(rows.chunks_exact(to)) {
+                sum.iter_mut().zip(row).for_each(|(sum, weight)| *sum += x * weight);
             }
         }
     }
-    out.copy_from_slice(&sums[..out.len()]);
 }
 
 /// Adds values to as many others.

@@ -143,6 +143,7 @@ mod tests {
         rule.update(Update {
             values: &mut values,
             gradient: &[2.0, -3.0, 0.5],
+            factor: 1.0,
             slots: &mut slots,
             shape: &[3],
             is_matrix: false,
