@@ -11,13 +11,11 @@ mod measure;
 mod memory;
 mod ours;
 mod peak;
-mod place;
 mod random;
 mod table;
 mod worker;
 
 use std::{
-    fs,
     io::{self, Write},
     path::PathBuf,
     process::ExitCode,
@@ -25,15 +23,15 @@ use std::{
 
 use anyhow::{Result, bail};
 use clap::Parser;
+use whatwhere_bench::{cpu, place::Place, talk::Died};
 use whatwhere_kernels::Simd;
 
 use crate::{
     cases::{Case, cases},
     measure::Session,
     ours::Task,
-    place::Place,
     table::Format,
-    worker::{Died, Worker},
+    worker::Worker,
 };
 
 /// Times our attention against torch's and burn's, after checking that they agree, and prints a table.
@@ -119,7 +117,7 @@ fn run(args: &Args) -> Result<()> {
     let worker = Worker::start(&place, &python, threads)?;
     let peak = peak::gflops(threads);
     let machine = [
-        format!("{}, {}, {threads} threads", cpu(), Simd::detect().name()),
+        format!("{}, {}, {threads} threads", cpu::name(), Simd::detect().name()),
         format!("{peak:.0} GFLOP/s at most, measured"),
         format!(
             "whatwhere {}, {}, torch {}, Python {}",
@@ -167,13 +165,6 @@ fn print(mut session: Session, cases: &[Case], format: Format, machine: &[String
         out.flush()?;
     }
     if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join("; ")) }
-}
-
-/// The processor's name, as Linux tells it.
-fn cpu() -> String {
-    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    name.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use whatwhere_bench::{place::Place, talk::Died};
 
 use crate::{
     agree::{TOLERANCE, worst_difference},
@@ -16,9 +17,8 @@ use crate::{
     cases::{Case, Measure, Rival},
     memory,
     ours::{Problem, Task},
-    place::Place,
     table::Row,
-    worker::{Died, Way, Worker},
+    worker::{Way, Worker},
 };
 
 /// A short call is repeated until its turn has taken about this long; the first one wakes the threads.

@@ -1,12 +1,13 @@
 //! Peak memory beyond the inputs. A peak can only grow within a process, so every measurement has its own.
 
 use std::{
-    env, fs,
+    env,
     hint::black_box,
     process::{Command, Stdio},
 };
 
 use anyhow::{Context, Result, bail};
+use whatwhere_bench::status;
 
 use crate::{
     burn::Burn,
@@ -52,16 +53,8 @@ fn beyond_inputs<T, E>(call: impl FnOnce() -> Result<T, E>) -> Result<f64>
 where
     anyhow::Error: From<E>,
 {
-    // 5 sets the peak back to what is in use now (proc(5)).
-    fs::write("/proc/self/clear_refs", "5").context("cannot reset the peak, expected Linux")?;
-    let before = status_kib("VmRSS:")?;
+    status::reset_peak()?;
+    let before = status::kib("VmRSS:")?;
     black_box(call()?);
-    Ok((status_kib("VmHWM:")? - before) / 1024.0)
-}
-
-fn status_kib(field: &str) -> Result<f64> {
-    let status = fs::read_to_string("/proc/self/status")?;
-    let value = status.lines().find_map(|line| line.strip_prefix(field)?.split_whitespace().next());
-    let value = value.with_context(|| format!("no {field} in /proc/self/status"))?;
-    Ok(value.parse()?)
+    Ok((status::kib("VmHWM:")? - before) / 1024.0)
 }

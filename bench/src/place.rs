@@ -8,14 +8,15 @@ use std::{
 
 use anyhow::{Context, Result};
 
-pub(crate) struct Place {
+/// Folders of a run.
+pub struct Place {
     target: PathBuf,
     folder: PathBuf,
 }
 
 impl Place {
     /// Makes the folder of tensors; it goes with the value, and when the run is interrupted.
-    pub(crate) fn make() -> Result<Self> {
+    pub fn make() -> Result<Self> {
         let bench = Path::new(env!("CARGO_MANIFEST_DIR"));
         let target = bench.parent().unwrap_or(bench).join("target");
         let folder = target.join(format!("bench-tensors-{}", process::id()));
@@ -31,20 +32,23 @@ impl Place {
         Ok(Self { target, folder })
     }
 
-    pub(crate) fn bench(&self) -> &Path {
+    /// This folder.
+    pub fn bench(&self) -> &Path {
         Path::new(env!("CARGO_MANIFEST_DIR"))
     }
 
-    pub(crate) fn target(&self) -> &Path {
+    /// What cargo and this folder make.
+    pub fn target(&self) -> &Path {
         &self.target
     }
 
-    pub(crate) fn folder(&self) -> &Path {
+    /// The folder of tensors.
+    pub fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// The file of one tensor, raw f32.
-    pub(crate) fn tensor(&self, name: &str) -> PathBuf {
+    pub fn tensor(&self, name: &str) -> PathBuf {
         self.folder.join(format!("{name}.f32"))
     }
 }

@@ -1,31 +1,19 @@
 //! The torch worker: a Python process that answers one JSON line for each it is sent.
 
-use std::{
-    collections::VecDeque,
-    fs,
-    io::{BufRead, BufReader, ErrorKind, Write},
-    path::Path,
-    process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio},
-    thread::{self, JoinHandle},
-};
+use std::{fs, path::Path, process::Command};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
-
-use crate::{
-    ours::{Pass, Problem},
+use whatwhere_bench::{
     place::Place,
+    talk::{Talk, names, number, text},
 };
 
-/// Lines of the worker's stderr that are shown when it dies.
-const TAIL: usize = 20;
+use crate::ours::{Pass, Problem};
 
 pub(crate) struct Worker<'p> {
     place: &'p Place,
-    child: Child,
-    requests: ChildStdin,
-    answers: BufReader<ChildStdout>,
-    stderr: Option<JoinHandle<VecDeque<String>>>,
+    talk: Talk,
     /// Versions, as the worker tells them.
     pub(crate) torch: String,
     pub(crate) python: String,
@@ -49,30 +37,21 @@ impl<'p> Worker<'p> {
         let (path, count) = (python.display(), threads.to_string());
         // torch's threads spin for some milliseconds after a call. The driver waits for them to sleep and leaves
         // OMP_WAIT_POLICY alone: PASSIVE would cost torch a wake-up for each of its parallel loops.
-        let mut child = Command::new(python)
+        let mut command = Command::new(python);
+        command
             .arg("-B")
             .arg(place.bench().join("worker.py"))
             .env("OMP_NUM_THREADS", &count)
             .env("MKL_NUM_THREADS", &count)
-            .env("TORCHINDUCTOR_CACHE_DIR", place.target().join("bench-inductor"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .with_context(|| {
-                format!(
-                    "cannot start {path}, expected a Python with torch and numpy: run \
-                     bench/attention, which makes one, or name another with --python"
-                )
-            })?;
-        let piped = "the pipe was asked for above";
-        let requests = child.stdin.take().expect(piped);
-        let answers = BufReader::new(child.stdout.take().expect(piped));
-        let stderr = child.stderr.take().expect(piped);
-        let stderr = Some(thread::spawn(move || tail(stderr)));
+            .env("TORCHINDUCTOR_CACHE_DIR", place.target().join("bench-inductor"));
+        let talk = Talk::start("torch", &mut command).context(
+            "expected a Python with torch and numpy: run bench/attention, which makes one, or name another with \
+             --python",
+        )?;
         let (torch, python) = (String::new(), String::new());
-        let mut worker = Self { place, child, requests, answers, stderr, torch, python };
+        let mut worker = Self { place, talk, torch, python };
         let hello = worker
+            .talk
             .ask(&json!({ "do": "hello", "threads": threads }))
             .with_context(|| format!("{path} is not a Python with torch and numpy"))?;
         worker.torch = text(&hello["torch"])?;
@@ -95,13 +74,13 @@ impl<'p> Worker<'p> {
         let request = json!({
             "do": "prepare", "kind": kind, "folder": folder, "tensors": tensors,
         });
-        names(&self.ask(&request)?["ways"])
+        names(&self.talk.ask(&request)?["ways"])
     }
 
     /// Runs a way once and fetches the output and the gradients by name.
     pub(crate) fn results(&mut self, way: Way) -> Result<Vec<(String, Vec<f32>)>> {
         let mut results = Vec::new();
-        for name in names(&self.ask(&way.request("check"))?["results"])? {
+        for name in names(&self.talk.ask(&way.request("check"))?["results"])? {
             let path = self.place.tensor(&name);
             let bytes =
                 fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -116,85 +95,11 @@ impl<'p> Worker<'p> {
     pub(crate) fn time(&mut self, way: Way, calls: usize) -> Result<f64> {
         let mut request = way.request("time");
         request["calls"] = calls.into();
-        number(&self.ask(&request)?["ms"])
+        number(&self.talk.ask(&request)?["ms"])
     }
 
     /// MiB at the peak of one call above what was in use before.
     pub(crate) fn memory(&mut self, way: Way) -> Result<f64> {
-        number(&self.ask(&way.request("memory"))?["mib"])
+        number(&self.talk.ask(&way.request("memory"))?["mib"])
     }
-
-    fn ask(&mut self, request: &Value) -> Result<Value> {
-        match writeln!(self.requests, "{request}") {
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Err(self.obituary()),
-            result => result.context("cannot write to the torch worker")?,
-        }
-        let mut line = String::new();
-        if self.answers.read_line(&mut line).context("cannot read from the torch worker")? == 0 {
-            return Err(self.obituary());
-        }
-        let answer: Value = serde_json::from_str(&line)
-            .with_context(|| format!("the torch worker said {line:?}, expected JSON"))?;
-        match answer["error"].as_str() {
-            Some(error) => Err(anyhow!("torch: {error}")),
-            None => Ok(answer),
-        }
-    }
-
-    /// What to say of a worker that ended on its own.
-    fn obituary(&mut self) -> anyhow::Error {
-        let status = match self.child.wait() {
-            Ok(status) => status.to_string(),
-            Err(error) => error.to_string(),
-        };
-        let tail = self.stderr.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
-        let words = Vec::from(tail).join("\n");
-        let words = if words.is_empty() { String::new() } else { format!("; it said\n{words}") };
-        anyhow!("the torch worker ended ({status}){words}").context(Died)
-    }
-}
-
-/// The worker ended, so no other way can be asked either.
-#[derive(Debug)]
-pub(crate) struct Died;
-
-impl std::fmt::Display for Died {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "torch cannot go on")
-    }
-}
-
-impl Drop for Worker<'_> {
-    fn drop(&mut self) {
-        // Already ended is as good.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn tail(stderr: ChildStderr) -> VecDeque<String> {
-    let mut last = VecDeque::new();
-    for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
-        if last.len() == TAIL {
-            last.pop_front();
-        }
-        last.push_back(String::from_utf8_lossy(&line).into_owned());
-    }
-    last
-}
-
-fn text(value: &Value) -> Result<String> {
-    let text = value.as_str();
-    Ok(text.with_context(|| format!("the worker said {value}, expected a text"))?.to_owned())
-}
-
-fn number(value: &Value) -> Result<f64> {
-    value.as_f64().with_context(|| format!("the worker said {value}, expected a number"))
-}
-
-fn names(value: &Value) -> Result<Vec<String>> {
-    let Some(names) = value.as_array() else {
-        bail!("the worker said {value}, expected a list of names");
-    };
-    names.iter().map(text).collect()
 }

@@ -1,8 +1,13 @@
 //! Between tensors and slices: any operation on f32 slices, with its own backward, as an operation on burn's CPU backend.
+//!
+//! What an operation makes comes from the kernels' pool and goes back to it when the last tensor that shares it is gone, so
+//! that a training step finds the buffers of the one before.
 
-use std::sync::Arc;
+#![expect(unsafe_code, reason = "the framework's buffers are bytes that may be uninitialised")]
 
-use burn::tensor::{DType, Tensor, TensorData};
+use std::{mem::MaybeUninit, sync::Arc};
+
+use burn::tensor::{DType, Device, Tensor, TensorData};
 use burn_autodiff::{
     Autodiff,
     checkpoint::{base::Checkpointer, strategy::NoCheckpointing},
@@ -11,6 +16,8 @@ use burn_autodiff::{
 };
 use burn_backend::tensor::FloatTensor;
 use burn_flex::{Flex, FlexTensor};
+use burn_std::{AccessError, AccessPolicy, AllocationController, AllocationProperty, Bytes, Shape};
+use whatwhere_kernels::Pooled;
 
 /// A tensor on the CPU, tracked or not, ready to be read as a slice.
 #[derive(Debug)]
@@ -35,9 +42,25 @@ impl Operand {
         Some(Self { tracked: None, values })
     }
 
+    /// Values of one's own, untracked.
+    pub fn of(values: Pooled) -> Self {
+        let length = values.len();
+        Self { tracked: None, values: tensor(values, [length]) }
+    }
+
+    /// An operand without values, where an operation has nothing in its place.
+    pub fn nothing(device: &Device) -> Option<Self> {
+        Self::new(Tensor::<1>::zeros([0], device))
+    }
+
     /// The values, row-major.
     pub fn values(&self) -> &[f32] {
         values(&self.values)
+    }
+
+    /// The same to be changed in place, if nobody else holds them.
+    pub fn values_mut(&mut self) -> Option<&mut [f32]> {
+        self.values.try_storage_mut()
     }
 }
 
@@ -53,7 +76,7 @@ pub struct Seen<'a, const N: usize> {
 }
 
 /// Gradients of the operands. Whatever else the forward pass leaves for it, it owns.
-pub type Gradient<const N: usize> = dyn Fn(Seen<N>) -> [Vec<f32>; N] + Send + Sync;
+pub type Gradient<const N: usize> = dyn Fn(Seen<N>) -> [Pooled; N] + Send + Sync;
 
 /// The result of an operation as a tensor of `shape`, with `gradient` as its backward.
 ///
@@ -62,10 +85,10 @@ pub type Gradient<const N: usize> = dyn Fn(Seen<N>) -> [Vec<f32>; N] + Send + Sy
 pub fn operation<const N: usize, const D: usize>(
     operands: [Operand; N],
     shape: [usize; D],
-    out: Vec<f32>,
-    gradient: impl Fn(Seen<N>) -> [Vec<f32>; N] + Send + Sync + 'static,
+    out: Pooled,
+    gradient: impl Fn(Seen<N>) -> [Pooled; N] + Send + Sync + 'static,
 ) -> Tensor<D> {
-    let out = FlexTensor::from_data(TensorData::new(out, shape));
+    let out = tensor(out, shape);
     if operands.iter().any(|operand| operand.tracked.is_none()) {
         return Tensor::from_primitive::<Flex>(out);
     }
@@ -82,6 +105,62 @@ pub fn operation<const N: usize, const D: usize>(
         }
     };
     Tensor::from_primitive::<Autodiff<Flex>>(out)
+}
+
+/// The result of reading parts of a parameter, whose gradient is added by `add` to what the parameter has already: its
+/// table is large, and a second one of zeros would be most of the work. The operand must be a parameter itself.
+///
+/// # Panics
+/// If `out` has another number of values than its shape asks for.
+pub fn gathered<const D: usize>(
+    operand: Operand,
+    shape: [usize; D],
+    out: Pooled,
+    add: impl Fn(&[f32], &mut [f32]) + Send + Sync + 'static,
+) -> Tensor<D> {
+    let out = tensor(out, shape);
+    let Some(tracked) = operand.tracked else { return Tensor::from_primitive::<Flex>(out) };
+    let prepared = Gathered.prepare::<NoCheckpointing>([tracked.node()]).compute_bound().stateful();
+    let out = match prepared {
+        OpsKind::UnTracked(prepared) => prepared.finish(out),
+        OpsKind::Tracked(prepared) => {
+            prepared.finish(Added { parameter: tracked, add: Arc::new(add) }, out)
+        }
+    };
+    Tensor::from_primitive::<Autodiff<Flex>>(out)
+}
+
+#[derive(Debug)]
+struct Gathered;
+
+#[derive(Clone)]
+struct Added {
+    /// A leaf, which its module holds anyway.
+    parameter: FloatTensor<Autodiff<Flex>>,
+    add: Arc<dyn Fn(&[f32], &mut [f32]) + Send + Sync>,
+}
+
+impl std::fmt::Debug for Added {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.debug_struct("Added").field("parameter", &self.parameter).finish_non_exhaustive()
+    }
+}
+
+impl Backward<Flex, 1> for Gathered {
+    type State = Added;
+
+    fn backward(self, ops: Ops<Added, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let Added { parameter, add } = ops.state;
+        let d_out = grads.consume::<Flex>(&ops.node).to_contiguous();
+        let [Some(parent)] = ops.parents else { return };
+        let shape = parameter.primitive().layout().shape().clone();
+        let mut sum = match grads.remove::<Flex>(&parameter) {
+            Some(sum) => sum.to_contiguous(),
+            None => tensor(Pooled::zeros(shape.num_elements()), shape),
+        };
+        add(values(&d_out), sum.storage_mut());
+        grads.register::<Flex>(parent.id, sum);
+    }
 }
 
 #[derive(Debug)]
@@ -110,8 +189,7 @@ impl<const N: usize> Backward<Flex, N> for Operation<N> {
         let made = gradient(Seen { operands: slices, out: values(&out), d_out: values(&d_out) });
         for ((parent, operand), made) in ops.parents.into_iter().zip(&operands).zip(made) {
             if let Some(parent) = parent {
-                let shape = operand.layout().shape().clone();
-                let gradient = FlexTensor::from_data(TensorData::new(made, shape));
+                let gradient = tensor(made, operand.layout().shape().clone());
                 grads.register::<Flex>(parent.id, gradient);
             }
         }
@@ -121,4 +199,46 @@ impl<const N: usize> Backward<Flex, N> for Operation<N> {
 /// A contiguous tensor's values.
 fn values(tensor: &FlexTensor) -> &[f32] {
     tensor.as_slice::<f32>().expect("a contiguous f32 tensor")
+}
+
+/// Values as a tensor, without a copy.
+fn tensor(values: Pooled, shape: impl Into<Shape>) -> FlexTensor {
+    let length = size_of_val(&*values);
+    // SAFETY: all values of a pooled buffer are initialised, so `length` bytes of it are.
+    let bytes = unsafe { Bytes::from_controller(Box::new(Lent(values)), length) };
+    FlexTensor::from_data(TensorData::from_bytes(bytes, shape, DType::F32))
+}
+
+/// A pooled buffer behind a tensor.
+struct Lent(Pooled);
+
+impl AllocationController for Lent {
+    fn alloc_align(&self) -> usize {
+        align_of::<f32>()
+    }
+
+    fn property(&self) -> AllocationProperty {
+        AllocationProperty::Other
+    }
+
+    unsafe fn memory_mut(
+        &mut self,
+        _: AccessPolicy,
+    ) -> Result<&mut [MaybeUninit<u8>], AccessError> {
+        let values: &mut [f32] = &mut self.0;
+        let length = size_of_val(values);
+        // SAFETY: the bytes are those of the slice, borrowed as long; the caller writes initialised bytes only, and any
+        // such bytes are f32 values.
+        Ok(unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), length) })
+    }
+
+    fn memory(&self, _: AccessPolicy) -> Result<&[MaybeUninit<u8>], AccessError> {
+        let values: &[f32] = &self.0;
+        // SAFETY: the bytes are those of the slice, borrowed as long.
+        Ok(unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) })
+    }
+
+    fn capacity(&self) -> usize {
+        size_of_val(&*self.0)
+    }
 }

@@ -5,8 +5,8 @@
 
 use std::{ops::Range, sync::Arc};
 
-use burn::tensor::Tensor;
-use whatwhere_kernels::{self as kernels, Angles, Inputs, Shape, pattern::Pattern};
+use burn::tensor::{Device, Tensor};
+use whatwhere_kernels::{self as kernels, Angles, Inputs, Pooled, Shape, pattern::Pattern};
 
 use crate::{
     Error,
@@ -22,13 +22,15 @@ pub(crate) fn attend(
     k: Tensor<4>,
     v: Tensor<4>,
 ) -> Result<Option<Tensor<4>>, Error> {
-    let (recipe, learned) = Recipe::new(call, &q, &k, &v);
+    let ([batch, heads, queries, head_dim], [_, kv_heads, keys, _]) = (q.dims(), k.dims());
+    let value_dim = v.dims()[3];
+    let shape = Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim };
+    let (recipe, learned) = Recipe::new(call, shape, &q.device());
     let (q, k, v) = (Operand::new(q), Operand::new(k), Operand::new(v));
     let (Some(q), Some(k), Some(v), Some(learned)) = (q, k, v, Operand::new(learned)) else {
         return Ok(None);
     };
     let operands = [q, k, v, learned];
-    let Shape { batch, heads, queries, value_dim, .. } = recipe.shape;
     let (out, log_sum) = recipe.forward(operands.each_ref().map(Operand::values))?;
     let shape = [batch, heads, queries, value_dim];
     Ok(Some(operation(operands, shape, out, move |seen| {
@@ -120,15 +122,9 @@ impl Flat {
 }
 
 impl Recipe {
-    pub(crate) fn new(
-        call: &Call,
-        q: &Tensor<4>,
-        k: &Tensor<4>,
-        v: &Tensor<4>,
-    ) -> (Self, Tensor<1>) {
-        let ([batch, heads, queries, head_dim], [_, kv_heads, keys, _]) = (q.dims(), k.dims());
-        let shape =
-            Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim: v.dims()[3] };
+    /// The recipe, and everything that learns besides q, k and v.
+    pub(crate) fn new(call: &Call, shape: Shape, device: &Device) -> (Self, Tensor<1>) {
+        let Shape { queries, keys, .. } = shape;
         let mut flat = Flat::default();
         let end = (call.first_query + queries).max(call.first_key + keys);
         let start = call.first_query.min(call.first_key);
@@ -178,7 +174,7 @@ impl Recipe {
             dropout: call.dropout,
         };
         let learned = match flat.parts.len() {
-            0 => Tensor::zeros([0], &q.device()),
+            0 => Tensor::zeros([0], device),
             1 => flat.parts.remove(0),
             _ => Tensor::cat(flat.parts, 0),
         };
@@ -242,27 +238,30 @@ impl Recipe {
     }
 
     /// The output and each row's logarithmic sum.
-    fn forward(&self, [q, k, v, learned]: [&[f32]; 4]) -> Result<(Vec<f32>, Vec<f32>), Error> {
+    pub(crate) fn forward(
+        &self,
+        [q, k, v, learned]: [&[f32]; 4],
+    ) -> Result<(Pooled, Pooled), Error> {
         let call = self.call(learned);
-        let mut out = vec![0.0; self.shape.out_len()];
-        let mut log_sum = vec![0.0; self.shape.rows()];
+        let mut out = Pooled::any(self.shape.out_len());
+        let mut log_sum = Pooled::any(self.shape.rows());
         call.forward_into(&Inputs { q, k, v }, &mut out, &mut log_sum)?;
         Ok((out, log_sum))
     }
 
     /// Gradients of q, k, v and of the flat tensor.
-    fn backward(
+    pub(crate) fn backward(
         &self,
         [q, k, v, learned]: [&[f32]; 4],
         out: &[f32],
         log_sum: &[f32],
         d_out: &[f32],
-    ) -> Result<[Vec<f32>; 4], Error> {
+    ) -> Result<[Pooled; 4], Error> {
         let call = self.call(learned);
         let inputs = Inputs { q, k, v };
-        let mut made = kernels::Gradients::zeros(&call);
+        let mut made = kernels::Gradients::pooled(&call);
         call.backward_into(&inputs, out, log_sum, d_out, &mut made)?;
-        let mut flat = vec![0.0; learned.len()];
+        let mut flat = Pooled::zeros(learned.len());
         let mut put = |range: &Range<usize>, d: &[f32]| flat[range.clone()].copy_from_slice(d);
         if let CompareAt::Additive(weight) = &self.compare {
             put(weight, &made.score);
@@ -294,6 +293,6 @@ impl Recipe {
         if let Some((centers, _)) = &self.focus {
             put(centers, &made.centers);
         }
-        Ok([made.q, made.k, made.v, flat])
+        Ok([made.q.into(), made.k.into(), made.v.into(), flat])
     }
 }

@@ -12,11 +12,13 @@ use whatwhere_kernels::{Dropout, Shape, pattern as kernels, pattern::Pattern as 
 use crate::{
     AttentionSettings, Cache, Error, Mixing,
     call::Call,
-    composed, fused,
+    composed,
+    fused::{self, Recipe},
     heads::{Heads, Sizes},
     linear::{self, LinearCall},
     pattern::{PredictedLayer, Scene},
     position::{Encode, PositionLayer},
+    projected::project,
     score::{Comparing, ScoreLayer},
 };
 
@@ -137,8 +139,8 @@ impl Attention {
     pub fn forward(&self, mut input: Input) -> Result<Tensor<3>, Error> {
         self.check(&input)?;
         let (memory, first_key) = memory(&mut input);
-        let (k, v) = (self.keys(memory.clone()), self.values(memory));
-        let q = self.queries(input.x.clone());
+        let (k, v) = (self.keys(memory.clone(), input.path), self.values(memory, input.path));
+        let q = self.queries(input.x.clone(), input.path);
         self.finish(&input, input.first, first_key, q, k, v)
     }
 
@@ -161,18 +163,24 @@ impl Attention {
             ));
         }
         cache.claim(&self.settings)?;
-        let q = self.queries(input.x.clone());
+        let q = self.queries(input.x.clone(), input.path);
         match &input.memory {
             None if matches!(self.settings.mixing, Mixing::Linear(_)) => {
-                let (k, v) = (self.keys(input.x.clone()), self.values(input.x.clone()));
+                let (k, v) = (
+                    self.keys(input.x.clone(), input.path),
+                    self.values(input.x.clone(), input.path),
+                );
                 cache.advance(k.dims()[2]);
                 let out = linear::decode(&mut cache.state, q, k, v);
-                Ok(self.output.forward(self.join(out)))
+                Ok(project(&self.output, self.join(out), input.path))
             }
             None => {
                 let first = cache.length();
-                let kept =
-                    cache.append(self.keys(input.x.clone()), self.values(input.x.clone()))?;
+                let (k, v) = (
+                    self.keys(input.x.clone(), input.path),
+                    self.values(input.x.clone(), input.path),
+                );
+                let kept = cache.append(k, v)?;
                 let out = self.finish(&input, first, kept.first, q, kept.keys, kept.values)?;
                 cache.shorten(self.settings.pattern.reach());
                 Ok(out)
@@ -180,7 +188,10 @@ impl Attention {
             Some(memory) => {
                 let kept = match &cache.kept {
                     Some(kept) => kept.clone(),
-                    None => cache.append(self.keys(memory.clone()), self.values(memory.clone()))?,
+                    None => {
+                        let k = self.keys(memory.clone(), input.path);
+                        cache.append(k, self.values(memory.clone(), input.path))?
+                    }
                 };
                 self.finish(&input, input.first, 0, q, kept.keys, kept.values)
             }
@@ -196,7 +207,7 @@ impl Attention {
         k: Tensor<4>,
         v: Tensor<4>,
     ) -> Result<Tensor<3>, Error> {
-        let call = self.call(input, first_query, first_key, &q, &k)?;
+        let call = self.call(input, first_query, first_key, sizes(&q, &k))?;
         let out = match self.settings.mixing {
             Mixing::Softmax(_) => attend(&call, input.path, q, k, v)?,
             Mixing::Linear(_) => {
@@ -207,12 +218,12 @@ impl Attention {
                 linear::attend(&linear, &call, input.path, q, k, v)?
             }
         };
-        Ok(self.output.forward(self.join(out)))
+        Ok(project(&self.output, self.join(out), input.path))
     }
 
     /// `[batch, heads, queries, head_dim]`, ready to be compared.
-    pub(crate) fn queries(&self, x: Tensor<3>) -> Tensor<4> {
-        let q = self.split(self.query.forward(x), self.sizes.heads);
+    pub(crate) fn queries(&self, x: Tensor<3>, path: Path) -> Tensor<4> {
+        let q = self.split(project(&self.query, x, path), self.sizes.heads);
         let q = match &self.query_norm {
             None => q,
             Some(norm) => norm.forward(q),
@@ -221,8 +232,8 @@ impl Attention {
     }
 
     /// `[batch, kv_heads, keys, head_dim]`.
-    pub(crate) fn keys(&self, memory: Tensor<3>) -> Tensor<4> {
-        let k = self.split(self.key.forward(memory), self.sizes.kv_heads);
+    pub(crate) fn keys(&self, memory: Tensor<3>, path: Path) -> Tensor<4> {
+        let k = self.split(project(&self.key, memory, path), self.sizes.kv_heads);
         match &self.key_norm {
             None => k,
             Some(norm) => norm.forward(k),
@@ -230,8 +241,8 @@ impl Attention {
     }
 
     /// `[batch, kv_heads, keys, head_dim]`.
-    pub(crate) fn values(&self, memory: Tensor<3>) -> Tensor<4> {
-        self.split(self.value.forward(memory), self.sizes.kv_heads)
+    pub(crate) fn values(&self, memory: Tensor<3>, path: Path) -> Tensor<4> {
+        self.split(project(&self.value, memory, path), self.sizes.kv_heads)
     }
 
     /// The call between the projections: score, pattern and every encoding's terms.
@@ -240,12 +251,10 @@ impl Attention {
         input: &Input,
         first_query: usize,
         first_key: usize,
-        q: &Tensor<4>,
-        k: &Tensor<4>,
+        sizes: Sizes,
     ) -> Result<Call, Error> {
-        let ([batch, _, queries, _], keys) = (q.dims(), k.dims()[2]);
-        let Heads { heads, kv_heads, head_dim, .. } = self.sizes;
-        let shape = Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim: head_dim };
+        let (shape, keys) = (self.shape(sizes), sizes.keys);
+        let head_dim = self.sizes.head_dim;
         let padding = input.key_lengths.clone().map(kernels::KeyLengths::new).transpose()?;
         padding.as_ref().map_or(Ok(()), |padding| padding.check(&shape))?;
         let focus = self.pattern.as_ref().map(|pattern| {
@@ -276,9 +285,28 @@ impl Attention {
             _ => None,
         };
         for position in &self.position {
-            position.shape(&mut call, &Sizes { batch, queries, keys })?;
+            position.shape(&mut call, &sizes)?;
         }
         Ok(call)
+    }
+
+    pub(crate) fn shape(&self, Sizes { batch, queries, keys }: Sizes) -> Shape {
+        let Heads { heads, kv_heads, head_dim, .. } = self.sizes;
+        Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim: head_dim }
+    }
+
+    /// A call to the own sequence for the kernels, and everything it learns.
+    pub(crate) fn recipe(&self, input: &Input, sizes: Sizes) -> Result<(Recipe, Tensor<1>), Error> {
+        self.check(input)?;
+        let mut input = input.clone();
+        let (_, first_key) = memory(&mut input);
+        let call = self.call(&input, input.first, first_key, sizes)?;
+        Ok(Recipe::new(&call, self.shape(sizes), &input.x.device()))
+    }
+
+    /// The resolved sizes.
+    pub(crate) fn sizes(&self) -> Heads {
+        self.sizes
     }
 
     pub(crate) fn check(&self, input: &Input) -> Result<(), Error> {
@@ -328,6 +356,12 @@ impl Attention {
         let [batch, heads, length, head_dim] = x.dims();
         x.swap_dims(1, 2).reshape([batch, length, heads * head_dim])
     }
+}
+
+/// The sizes of a call between these.
+pub(crate) fn sizes(q: &Tensor<4>, k: &Tensor<4>) -> Sizes {
+    let [batch, _, queries, _] = q.dims();
+    Sizes { batch, queries, keys: k.dims()[2] }
 }
 
 /// What keys are made of, and the place of the first. Lengths of keys become the places where padding starts.

@@ -67,6 +67,7 @@ mod look;
 pub mod mixing;
 pub mod pattern;
 pub mod position;
+pub mod projected;
 mod scaling;
 pub mod score;
 mod settings;

@@ -4,7 +4,7 @@
 //! operations with stored weights. Decoding keeps sums over the keys, a state of constant size.
 
 use burn::tensor::{Tensor, activation::relu};
-use whatwhere_kernels::{Inputs, Linear, LinearGradients, Shape};
+use whatwhere_kernels::{Inputs, Linear, LinearGradients, Pooled, Shape};
 
 use crate::{
     Error, Path,
@@ -110,20 +110,20 @@ fn on_kernels(
     let shape = Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim: v.dims()[3] };
     let (q, k, v) = (Operand::new(q), Operand::new(k), Operand::new(v));
     let (Some(q), Some(k), Some(v)) = (q, k, v) else { return Ok(None) };
-    let (mut out, mut normaliser) = (vec![0.0; shape.out_len()], vec![0.0; shape.rows()]);
+    let (mut out, mut normaliser) = (Pooled::zeros(shape.out_len()), vec![0.0; shape.rows()]);
     let inputs = Inputs { q: q.values(), k: k.values(), v: v.values() };
     linear.kernel(shape).forward_into(&inputs, &mut out, &mut normaliser)?;
     let linear = linear.clone();
     let sizes = [batch, heads, queries, shape.value_dim];
     Ok(Some(operation([q, k, v], sizes, out, move |seen| {
         let [q, k, v] = seen.operands;
-        let [d_q, d_k, d_v] = seen.operands.map(|values| vec![0.0; values.len()]);
+        let [d_q, d_k, d_v] = seen.operands.map(|values| Pooled::zeros(values.len()).into());
         let mut made = LinearGradients { q: d_q, k: d_k, v: d_v };
         linear
             .kernel(shape)
             .backward_into(&Inputs { q, k, v }, seen.out, &normaliser, seen.d_out, &mut made)
             .expect("the forward pass has checked the same call");
-        [made.q, made.k, made.v]
+        [made.q, made.k, made.v].map(Pooled::from)
     })))
 }
 

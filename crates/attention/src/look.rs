@@ -5,13 +5,13 @@
 //! A look holds q, k and v, and nothing as large as the scores.
 
 use burn::{nn::RmsNorm, tensor::Tensor};
-use whatwhere_kernels as kernels;
+use whatwhere_kernels::{self as kernels, Shape};
 
 use crate::{
     Attention, Error, Input,
     call::Call,
     fused::Recipe,
-    layer::{attend, memory},
+    layer::{attend, memory, sizes},
     score::Comparing,
 };
 
@@ -27,7 +27,10 @@ pub struct Look {
 impl Look {
     /// Lays out a call on q, k, v of `[batch, heads, length, head_dim]`.
     pub fn new(call: &Call, q: Tensor<4>, k: Tensor<4>, v: Tensor<4>) -> Self {
-        let (recipe, learned) = Recipe::new(call, &q, &k, &v);
+        let ([batch, heads, queries, head_dim], [_, kv_heads, keys, _]) = (q.dims(), k.dims());
+        let value_dim = v.dims()[3];
+        let shape = Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim };
+        let (recipe, learned) = Recipe::new(call, shape, &q.device());
         Self { recipe, learned: slice(learned), q: slice(q), k: slice(k), v: slice(v) }
     }
 
@@ -48,9 +51,9 @@ impl Attention {
         self.check_scores(&input)?;
         input.seed = None;
         let (memory, first_key) = memory(&mut input);
-        let (k, v) = (self.keys(memory.clone()), self.values(memory));
-        let q = self.queries(input.x.clone());
-        let call = self.call(&input, input.first, first_key, &q, &k)?;
+        let (k, v) = (self.keys(memory.clone(), input.path), self.values(memory, input.path));
+        let q = self.queries(input.x.clone(), input.path);
+        let call = self.call(&input, input.first, first_key, sizes(&q, &k))?;
         Ok(Look::new(&call, q, k, v))
     }
 
@@ -79,8 +82,8 @@ impl Attention {
         self.check_scores(&input)?;
         input.seed = None;
         let (memory, first_key) = memory(&mut input);
-        let (q, k) = (self.queries(input.x.clone()), self.keys(memory));
-        let mut call = self.call(&input, input.first, first_key, &q, &k)?;
+        let (q, k) = (self.queries(input.x.clone(), input.path), self.keys(memory, input.path));
+        let mut call = self.call(&input, input.first, first_key, sizes(&q, &k))?;
         // What is mixed of unit vectors, one for each place, is the weights.
         call.relative_values = None;
         let [batch, kv_heads, keys, _] = k.dims();
@@ -114,7 +117,7 @@ mod tests {
     use burn::tensor::{Device, Distribution};
 
     use super::*;
-    use crate::{AttentionSettings, Position};
+    use crate::{AttentionSettings, Path, Position};
 
     /// Sums of a dozen products of numbers around 1, in another order.
     const TOLERANCE: f32 = 1e-4;
@@ -163,7 +166,7 @@ mod tests {
         let whole = a.clone() + b.clone();
         let (qa, ka) = layer.shares(a, whole.clone());
         let (qb, kb) = layer.shares(b, whole.clone());
-        close(&slice(qa + qb), &slice(layer.queries(whole.clone())), "queries");
-        close(&slice(ka + kb), &slice(layer.keys(whole)), "keys");
+        close(&slice(qa + qb), &slice(layer.queries(whole.clone(), Path::Auto)), "queries");
+        close(&slice(ka + kb), &slice(layer.keys(whole, Path::Auto)), "keys");
     }
 }

@@ -65,6 +65,34 @@ impl Bend {
     }
 }
 
+impl Bend {
+    /// The gradient of x in place of `d`, and the bent values in `out`: what the backward pass of a feed-forward needs.
+    pub fn both(self, x: &[f32], d: &mut [f32], out: &mut [f32]) -> Result<(), Error> {
+        same(x.len(), &[("d", d.len()), ("out", out.len())])?;
+        let simd = Simd::detect();
+        let chunks =
+            d.par_chunks_mut(CHUNK).zip(out.par_chunks_mut(CHUNK)).zip(x.par_chunks(CHUNK));
+        chunks.for_each(|((d, out), x)| {
+            simd.run(
+                #[inline(always)]
+                || match self {
+                    Self::Relu => map_both(x, d, out, |x| (x.max(0.0), f32::from(x > 0.0))),
+                    Self::Gelu => map_both(x, d, out, |x| {
+                        let share = distribution(x);
+                        (x * share, share + x * density(x))
+                    }),
+                    Self::GeluTanh => map_both(x, d, out, |x| {
+                        let (inside, slope) = inner(x);
+                        let half = sigmoid(2.0 * inside);
+                        (x * half, half + x * 2.0 * half * (1.0 - half) * slope)
+                    }),
+                },
+            );
+        });
+        Ok(())
+    }
+}
+
 /// `silu(gate) · up`, with `silu(x) = x / (1 + e^−x)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Gate;
@@ -120,6 +148,41 @@ impl Gate {
     }
 }
 
+impl Gate {
+    /// The gradients of both, that of `up` in place of `d`, and the product in `out`.
+    pub fn both(
+        self,
+        gate: &[f32],
+        up: &[f32],
+        d: &mut [f32],
+        d_gate: &mut [f32],
+        out: &mut [f32],
+    ) -> Result<(), Error> {
+        let lengths =
+            [("up", up.len()), ("d", d.len()), ("d_gate", d_gate.len()), ("out", out.len())];
+        same(gate.len(), &lengths)?;
+        let simd = Simd::detect();
+        let made = d.par_chunks_mut(CHUNK).zip(d_gate.par_chunks_mut(CHUNK));
+        let made = made.zip(out.par_chunks_mut(CHUNK));
+        let read = gate.par_chunks(CHUNK).zip(up.par_chunks(CHUNK));
+        made.zip(read).for_each(|(((d, d_gate), out), (gate, up))| {
+            simd.run(
+                #[inline(always)]
+                || {
+                    for i in 0..gate.len() {
+                        let share = sigmoid(gate[i]);
+                        let silu = gate[i] * share;
+                        d_gate[i] = d[i] * up[i] * share * (1.0 + gate[i] * (1.0 - share));
+                        d[i] *= silu;
+                        out[i] = silu * up[i];
+                    }
+                },
+            );
+        });
+        Ok(())
+    }
+}
+
 fn same(length: usize, others: &[(&'static str, usize)]) -> Result<(), Error> {
     match others.iter().find(|(_, found)| *found != length) {
         Some((what, found)) => Err(Error::Length { what, found: *found, expected: length }),
@@ -138,6 +201,16 @@ fn map(x: &[f32], out: &mut [f32], f: impl Fn(f32) -> f32) {
 fn map2(x: &[f32], y: &[f32], out: &mut [f32], f: impl Fn(f32, f32) -> f32) {
     for ((out, x), y) in out.iter_mut().zip(x).zip(y) {
         *out = f(*x, *y);
+    }
+}
+
+/// `out = value(x)`, `d *= slope(x)`, for an `f` that gives both.
+#[inline(always)]
+fn map_both(x: &[f32], d: &mut [f32], out: &mut [f32], f: impl Fn(f32) -> (f32, f32)) {
+    for ((d, out), x) in d.iter_mut().zip(out).zip(x) {
+        let (value, slope) = f(*x);
+        *out = value;
+        *d *= slope;
     }
 }
 
@@ -225,6 +298,10 @@ mod tests {
             bend.forward(&x, &mut out).unwrap();
             let mut d_x = vec![f32::NAN; x.len()];
             bend.backward(&x, &vec![2.0; x.len()], &mut d_x).unwrap();
+            let (mut both, mut again) = (vec![2.0; x.len()], vec![f32::NAN; x.len()]);
+            bend.both(&x, &mut both, &mut again).unwrap();
+            let close = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-6);
+            assert!(close(&both, &d_x) && close(&again, &out), "{bend:?}");
             for ((x, out), d_x) in x.iter().zip(&out).zip(&d_x) {
                 let x = f64::from(*x);
                 assert!((f64::from(*out) - exact(bend, x)).abs() < 4e-6, "{bend:?} {x}: {out}");
@@ -242,6 +319,10 @@ mod tests {
         let [mut out, mut d_gate, mut d_up] = [0; 3].map(|_| vec![f32::NAN; gate.len()]);
         Gate.forward(&gate, &up, &mut out).unwrap();
         Gate.backward(&gate, &up, &vec![1.0; 2001], &mut d_gate, &mut d_up).unwrap();
+        let [mut again, mut d_again] = [0; 2].map(|_| vec![f32::NAN; gate.len()]);
+        let mut d = vec![1.0; gate.len()];
+        Gate.both(&gate, &up, &mut d, &mut d_again, &mut again).unwrap();
+        assert!((&d, &d_again, &again) == (&d_up, &d_gate, &out));
         for i in 0..gate.len() {
             let (g, u) = (f64::from(gate[i]), f64::from(up[i]));
             assert!((f64::from(out[i]) - exact(g, u)).abs() < 5e-6);

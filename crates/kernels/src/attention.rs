@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::{
-    Bias, Error, Feature, Relative, Score, Shape,
+    Bias, Error, Feature, Pooled, Relative, Score, Shape,
     error::{expect_len, expect_range},
     pattern::Pattern,
     simd::Simd,
@@ -119,6 +119,18 @@ impl Gradients {
             q: touched(shape.q_len()),
             k: touched(shape.k_len()),
             v: touched(shape.v_len()),
+            ..Self::zeros_of_learned(attention)
+        }
+    }
+
+    /// The same with those of q, k and v from the pool, and of any values: for [`Attention::backward_into`], which
+    /// overwrites them. As a [`Pooled`] each goes back to it.
+    pub fn pooled(attention: &Attention) -> Self {
+        let shape = &attention.shape;
+        Self {
+            q: Pooled::any(shape.q_len()).into(),
+            k: Pooled::any(shape.k_len()).into(),
+            v: Pooled::any(shape.v_len()).into(),
             ..Self::zeros_of_learned(attention)
         }
     }

@@ -52,14 +52,19 @@
 //! ```
 
 mod activation;
+mod adam;
 mod attention;
 mod backward;
 mod bias;
+mod dense;
 mod dropout;
+mod embedding;
 mod error;
 mod feature;
+mod feed_forward;
 mod forward;
 mod head;
+mod heads;
 mod inspect;
 mod learned;
 mod linear;
@@ -68,6 +73,7 @@ mod norm;
 mod parallel;
 pub mod pattern;
 mod plan;
+mod pool;
 mod prepare;
 pub mod reference;
 mod score;
@@ -78,14 +84,20 @@ mod simd;
 mod tile;
 
 pub use activation::{Bend, Gate};
+pub use adam::{Adam, square_sum};
 pub use attention::{Attended, Attention, BiasGradient, Dropout, Focus, Gradients, Inputs};
 pub use bias::{Bias, Buckets, Relative, alibi_slopes};
+pub use dense::{Dense, add_to};
+pub use embedding::Embedding;
 pub use error::Error;
 pub use feature::{Angles, DELTA_RANGE, Feature, Kind, Layout, Magnitude};
+pub use feed_forward::{FeedForward, FeedForwardGradients, Inner};
+pub use heads::HeadLayout;
 pub use inspect::{Inspection, Pool};
 pub use linear::{Linear, LinearAttended, LinearGradients, LinearState};
 pub use loss::{CrossEntropy, Surprise};
 pub use norm::Norm;
+pub use pool::Pooled;
 pub use score::Score;
 pub use shape::Shape;
 pub use simd::Simd;

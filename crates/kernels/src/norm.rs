@@ -52,8 +52,8 @@ impl Norm<'_> {
         Ok(())
     }
 
-    /// The gradients of x, gain and bias; `d_gain` and `d_bias` replace what the slices held, `d_bias` may be empty
-    /// where there is no bias.
+    /// The gradients of x, gain and bias. That of x is added to what `d_x` holds, the others replace what their slices
+    /// held; `d_bias` is empty where there is no bias.
     pub fn backward(
         &self,
         x: &[f32],
@@ -118,15 +118,17 @@ impl Norm<'_> {
     ) {
         let (mean, scale) = (kept[0], kept[1]);
         let share = 1.0 / x.len() as f32;
-        let along = share * sum(x.len(), |i| d_out[i] * self.gain[i] * (x[i] - mean) * scale);
+        let along =
+            share * sum([d_out, self.gain, x], |[d, gain, x]| d * gain * (x - mean) * scale);
         let level = match self.is_centred {
-            true => share * sum(x.len(), |i| d_out[i] * self.gain[i]),
+            true => share * sum([d_out, self.gain], |[d, gain]| d * gain),
             false => 0.0,
         };
-        for i in 0..x.len() {
-            let normal = (x[i] - mean) * scale;
-            d_x[i] = scale * (d_out[i] * self.gain[i] - normal * along - level);
-            d_gain[i] += d_out[i] * normal;
+        let read = x.iter().zip(d_out).zip(self.gain);
+        for (((x, d), gain), (d_x, d_gain)) in read.zip(d_x.iter_mut().zip(d_gain)) {
+            let normal = (x - mean) * scale;
+            *d_x += scale * (d * gain - normal * along - level);
+            *d_gain += d * normal;
         }
         for (sum, d_out) in d_bias.iter_mut().zip(d_out) {
             *sum += d_out;
@@ -136,8 +138,8 @@ impl Norm<'_> {
     #[inline(always)]
     fn moments(&self, x: &[f32]) -> (f32, f32) {
         let share = 1.0 / x.len() as f32;
-        let mean = if self.is_centred { share * sum(x.len(), |i| x[i]) } else { 0.0 };
-        let square = share * sum(x.len(), |i| (x[i] - mean) * (x[i] - mean));
+        let mean = if self.is_centred { share * sum([x], |[x]| x) } else { 0.0 };
+        let square = share * sum([x], |[x]| (x - mean) * (x - mean));
         (mean, 1.0 / (square + self.epsilon).sqrt())
     }
 
@@ -164,18 +166,22 @@ impl Norm<'_> {
     }
 }
 
-/// A sum in a fixed order that the compiler can keep in vectors.
+/// A sum over slices of one length, in a fixed order that the compiler can keep in vectors.
 #[inline(always)]
-fn sum(count: usize, value: impl Fn(usize) -> f32) -> f32 {
+fn sum<const N: usize>(slices: [&[f32]; N], value: impl Fn([f32; N]) -> f32) -> f32 {
+    let parts = slices.map(<[f32]>::as_chunks::<LANES>);
     let mut lanes = [0.0; LANES];
-    let whole = count - count % LANES;
-    for first in (0..whole).step_by(LANES) {
+    // Slices of known length: without checks in the loop, it becomes vectors.
+    let lines = parts[0].0.len();
+    let whole = parts.map(|(whole, _)| &whole[..lines]);
+    for line in 0..lines {
         for (lane, sum) in lanes.iter_mut().enumerate() {
-            *sum += value(first + lane);
+            *sum += value(std::array::from_fn(|slice| whole[slice][line][lane]));
         }
     }
-    for i in whole..count {
-        lanes[i - whole] += value(i);
+    let rest = parts.map(|(_, rest)| rest);
+    for (lane, sum) in lanes.iter_mut().enumerate().take(rest[0].len()) {
+        *sum += value(std::array::from_fn(|slice| rest[slice][lane]));
     }
     lanes.iter().sum()
 }
@@ -229,9 +235,10 @@ mod tests {
         let mut out = vec![f32::NAN; x.len()];
         let mut kept = vec![f32::NAN; 2 * x.len() / width];
         norm.forward(x, &mut out, &mut kept).unwrap();
-        let [mut d_x, mut d_gain, mut d_bias] =
-            [x.len(), width, bias.len()].map(|length| vec![f32::NAN; length]);
+        let [mut d_gain, mut d_bias] = [width, bias.len()].map(|length| vec![f32::NAN; length]);
+        let mut d_x = vec![1.0; x.len()];
         norm.backward(x, &kept, d_out, &mut d_x, &mut d_gain, &mut d_bias).unwrap();
+        d_x.iter_mut().for_each(|d_x| *d_x -= 1.0);
         let slots = [wide(x), wide(norm.gain), wide(bias)];
         let value = |slots: &[Vec<f64>; 3]| dot(norm, &slots[0], &slots[1], &slots[2], d_out);
         let found: f64 = out.iter().zip(d_out).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();

@@ -266,7 +266,7 @@ mod tests {
                     }
                     let mut collected = Collected::default();
                     collected.add(&model, surprise.loss.backward());
-                    collected.scale((1.0 / loaded.weight) as f32);
+                    collected.scale(1.0 / loaded.weight);
                     model = working.update(model, &collected, 5e-3, step);
                 }
                 // An encoder that cannot tell order cannot know which blank is which, and with the single angle, the same

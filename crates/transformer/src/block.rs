@@ -4,11 +4,14 @@ use burn::{
     module::Module,
     tensor::{Device, Tensor},
 };
-use whatwhere_attention::{Attention, AttentionSettings, Cache, Input, Path};
+use whatwhere_attention::{
+    Attention, AttentionSettings, Cache, Input, Path, bridge::Operand, projected,
+};
 
 use crate::{
-    Error, FeedForward, ModelSettings, Norm, NormPlace,
-    dropout::{Seeds, add},
+    Error, FeedForward, ModelSettings, Norm, NormPlace, Recompute,
+    dropout::{Dropped, Seeds, add},
+    sublayer::{self, Around},
 };
 
 /// One layer of a stack.
@@ -28,6 +31,8 @@ pub struct Block {
     place: NormPlace,
     #[module(skip)]
     dropout: f32,
+    #[module(skip)]
+    recompute: Recompute,
 }
 
 /// Attention to the encoder.
@@ -95,6 +100,7 @@ impl Block {
             feed_forward: FeedForward::new(settings, device),
             place: settings.norm_place,
             dropout: settings.dropout,
+            recompute: settings.recompute,
         })
     }
 
@@ -107,14 +113,24 @@ impl Block {
     ) -> Result<Tensor<3>, Error> {
         let seed = pass.seeds.next();
         let outer = pass.seeds.next();
-        let x = self.around(x, &self.attention_norm, outer, pass.path, |x| {
+        let own = |x| {
             let mut input = Input::new(x);
             input.key_lengths = pass.lengths.map(<[_]>::to_vec);
             input.documents = pass.documents.map(<[_]>::to_vec);
             input.seed = seed;
             input.path = pass.path;
-            attend(&self.attention, input, &mut recall)
-        })?;
+            input
+        };
+        let fused = match recall {
+            Recall::Nothing => self.fused_attention(own(x.clone()), outer)?,
+            Recall::Cache(_) | Recall::Segment(..) | Recall::Watch(_) => None,
+        };
+        let x = match fused {
+            Some(x) => x,
+            None => self.around(x, &self.attention_norm, outer, pass.path, |x| {
+                attend(&self.attention, own(x), &mut recall)
+            })?,
+        };
         let x = match (&self.cross, pass.memory) {
             (Some(cross), Some(memory)) => {
                 let seed = pass.seeds.next();
@@ -138,9 +154,46 @@ impl Block {
             _ => x,
         };
         let (seed, path) = (pass.seeds.next(), pass.path);
+        if path != Path::Composed
+            && let Some(out) = self.fused_feed_forward(&x, seed)?
+        {
+            return Ok(out);
+        }
         self.around(x, &self.feed_forward_norm, seed, path, |x| {
             Ok(self.feed_forward.forward(x, path))
         })
+    }
+
+    /// Attention to the own sequence and everything around it as one operation, where there is one.
+    fn fused_attention(&self, input: Input, seed: Option<u64>) -> Result<Option<Tensor<3>>, Error> {
+        let Some((sublayer, weights)) = self.attention.projected(&input)? else { return Ok(None) };
+        let recomputes = self.recompute != Recompute::None;
+        let around = self.surroundings(seed, recomputes);
+        let operands = operands::<ATTENTION>(&input.x, &self.attention_norm, weights);
+        let Some((operands, is_centred)) = operands else { return Ok(None) };
+        let around = Around { is_centred, ..around };
+        Ok(Some(sublayer::around(sublayer, around, operands, input.x.dims())?))
+    }
+
+    /// The feed-forward and everything around it as one operation, where there is one.
+    fn fused_feed_forward(
+        &self,
+        x: &Tensor<3>,
+        seed: Option<u64>,
+    ) -> Result<Option<Tensor<3>>, Error> {
+        let Some((sublayer, weights)) = self.feed_forward.projected() else { return Ok(None) };
+        let recomputes = self.recompute == Recompute::Block;
+        let around = self.surroundings(seed, recomputes);
+        let operands = operands::<FEED_FORWARD>(x, &self.feed_forward_norm, weights);
+        let Some((operands, is_centred)) = operands else { return Ok(None) };
+        let around = Around { is_centred, ..around };
+        Ok(Some(sublayer::around(sublayer, around, operands, x.dims())?))
+    }
+
+    fn surroundings(&self, seed: Option<u64>, recomputes: bool) -> Around {
+        let rate = self.dropout;
+        let dropped = seed.filter(|_| rate > 0.0).map(|seed| Dropped { rate, seed });
+        Around { place: self.place, is_centred: false, dropped, recomputes }
     }
 
     /// A sublayer, with its norm, dropout and the stream past it.
@@ -163,6 +216,23 @@ impl Block {
             }
         })
     }
+}
+
+/// Operands of a fused sublayer: the stream, a norm's gain and bias, and the weights.
+const ATTENTION: usize = 3 + projected::WEIGHTS;
+const FEED_FORWARD: usize = 3 + 6;
+
+/// The operands of a fused sublayer, and whether its norm takes the mean away; nothing on another backend.
+fn operands<const N: usize>(
+    x: &Tensor<3>,
+    norm: &Norm,
+    weights: Vec<Operand>,
+) -> Option<([Operand; N], bool)> {
+    let (norm, is_centred) = norm.operands()?;
+    let mut operands = vec![Operand::new(x.clone())?];
+    operands.extend(norm);
+    operands.extend(weights);
+    Some((operands.try_into().ok()?, is_centred))
 }
 
 /// Attention to the own sequence, and to what is remembered of it.

@@ -5,9 +5,9 @@ use burn::{
     nn::{Linear, LinearConfig},
     tensor::{Device, Tensor, activation},
 };
-use whatwhere_attention::Path;
+use whatwhere_attention::{Path, bridge::Operand, projected::operands};
 
-use crate::{Activation, ModelSettings, fused};
+use crate::{Activation, ModelSettings, fused, sublayer};
 
 /// `down(bend(up(x)))`, or `down(silu(gate(x)) · up(x))`.
 #[derive(Module, Debug)]
@@ -41,6 +41,23 @@ impl FeedForward {
         let up = self.up.forward(x.clone()); // [batch, length, inner]
         let gate = self.gate.as_ref().map(|gate| gate.forward(x));
         self.down.forward(self.bend(up, gate, path))
+    }
+
+    /// The same on slices, and its weights; nothing on another backend.
+    pub(crate) fn projected(&self) -> Option<(sublayer::FeedForward, Vec<Operand>)> {
+        let [width, inner] = self.up.weight.val().dims();
+        let mut weights: Vec<Option<Operand>> = operands(&self.up).into();
+        match &self.gate {
+            Some(gate) => weights.extend(operands(gate)),
+            None => {
+                let device = self.up.weight.val().device();
+                weights.extend([Operand::nothing(&device), Operand::nothing(&device)]);
+            }
+        }
+        weights.extend(operands(&self.down));
+        let bend = fused::bend_of(self.activation);
+        let weights = weights.into_iter().collect::<Option<Vec<_>>>()?;
+        Some((sublayer::FeedForward { width, inner, bend }, weights))
     }
 
     fn bend(&self, up: Tensor<3>, gate: Option<Tensor<3>>, path: Path) -> Tensor<3> {

@@ -1,9 +1,12 @@
 //! The operations between attentions as single operations on the CPU, with their own backward. Each returns nothing on
 //! another backend, and its caller composes it of the framework's operations instead.
 
-use burn::tensor::Tensor;
-use whatwhere_attention::bridge::{Operand, operation};
-use whatwhere_kernels::{Bend, CrossEntropy, Gate, Norm, Surprise};
+use std::sync::{Mutex, PoisonError};
+
+use burn::tensor::{Int, Tensor};
+use rayon::prelude::*;
+use whatwhere_attention::bridge::{Operand, gathered, operation};
+use whatwhere_kernels::{Bend, CrossEntropy, Embedding, Gate, Norm, Pooled, Surprise};
 
 use crate::{Activation, dropout::Dropped, norm::EPSILON};
 
@@ -24,14 +27,14 @@ pub(crate) fn norm(
     };
     let epsilon = EPSILON as f32;
     let (count, rows) = (x.values().len(), shape[0] * shape[1]);
-    let (mut out, mut kept) = (vec![0.0; count], vec![0.0; rows * 2]);
+    let (mut out, mut kept) = (Pooled::any(count), Pooled::any(rows * 2));
     let bias_values = bias.as_ref().map(Operand::values);
     let call = Norm { is_centred, epsilon, gain: gain.values(), bias: bias_values };
     call.forward(x.values(), &mut out, &mut kept).ok()?;
     let backward = move |x: &[f32], gain: &[f32], bias: Option<&[f32]>, d_out: &[f32]| {
         let call = Norm { is_centred, epsilon, gain, bias };
-        let (mut d_x, mut d_gain) = (vec![0.0; x.len()], vec![0.0; gain.len()]);
-        let mut d_bias = vec![0.0; bias.map_or(0, <[f32]>::len)];
+        let (mut d_x, mut d_gain) = (Pooled::zeros(x.len()), Pooled::any(gain.len()));
+        let mut d_bias = Pooled::any(bias.map_or(0, <[f32]>::len));
         call.backward(x, &kept, d_out, &mut d_x, &mut d_gain, &mut d_bias).expect(CHECKED);
         (d_x, d_gain, d_bias)
     };
@@ -57,27 +60,62 @@ pub(crate) fn bend(
 ) -> Option<Tensor<3>> {
     let shape = up.dims();
     let up = Operand::new(up)?;
-    let mut out = vec![0.0; up.values().len()];
+    let mut out = Pooled::any(up.values().len());
     if let Some(gate) = gate {
         let gate = Operand::new(gate)?;
         Gate.forward(gate.values(), up.values(), &mut out).ok()?;
         return Some(operation([gate, up], shape, out, |seen| {
             let [gate, up] = seen.operands;
-            let (mut d_gate, mut d_up) = (vec![0.0; up.len()], vec![0.0; up.len()]);
+            let (mut d_gate, mut d_up) = (Pooled::any(up.len()), Pooled::any(up.len()));
             Gate.backward(gate, up, seen.d_out, &mut d_gate, &mut d_up).expect(CHECKED);
             [d_gate, d_up]
         }));
     }
-    let bend = match activation {
+    let bend = bend_of(activation);
+    bend.forward(up.values(), &mut out).ok()?;
+    Some(operation([up], shape, out, move |seen| {
+        let mut d_x = Pooled::any(seen.d_out.len());
+        bend.backward(seen.operands[0], seen.d_out, &mut d_x).expect(CHECKED);
+        [d_x]
+    }))
+}
+
+/// The kernels' name of a bend; with a gate there is none.
+pub(crate) fn bend_of(activation: Activation) -> Bend {
+    match activation {
         Activation::Relu => Bend::Relu,
         Activation::GeluTanh => Bend::GeluTanh,
         Activation::Gelu | Activation::Swiglu => Bend::Gelu,
-    };
-    bend.forward(up.values(), &mut out).ok()?;
-    Some(operation([up], shape, out, move |seen| {
-        let mut d_x = vec![0.0; seen.d_out.len()];
-        bend.backward(seen.operands[0], seen.d_out, &mut d_x).expect(CHECKED);
-        [d_x]
+    }
+}
+
+/// Scores of every row of a table, `[batch, length, vocabulary]`.
+pub(crate) fn logits(hidden: Tensor<3>, table: Tensor<2>) -> Option<Tensor<3>> {
+    let ([batch, length, width], [vocabulary, _]) = (hidden.dims(), table.dims());
+    let (hidden, table) = (Operand::new(hidden)?, Operand::new(table)?);
+    let mut out = Pooled::any(batch * length * vocabulary);
+    let call = Embedding { width, rows: &[] };
+    call.scores(hidden.values(), table.values(), &mut out).ok()?;
+    Some(operation([hidden, table], [batch, length, vocabulary], out, move |seen| {
+        let [hidden, table] = seen.operands;
+        let (mut d_hidden, mut d_table) = (Pooled::any(hidden.len()), Pooled::any(table.len()));
+        Embedding { width, rows: &[] }
+            .scores_backward(hidden, table, seen.d_out, &mut d_hidden, &mut d_table)
+            .expect(CHECKED);
+        [d_hidden, d_table]
+    }))
+}
+
+/// Rows of a table, `[batch, length, width]`.
+pub(crate) fn embedding(table: Tensor<2>, ids: &Tensor<2, Int>) -> Option<Tensor<3>> {
+    let ([batch, length], [_, width]) = (ids.dims(), table.dims());
+    let table = Operand::new(table)?;
+    let rows: Vec<u32> = ids.clone().into_data().iter::<i64>().map(|id| id as u32).collect();
+    let mut out = Pooled::any(rows.len() * width);
+    Embedding { width, rows: &rows }.forward(table.values(), &mut out).ok()?;
+    Some(gathered(table, [batch, length, width], out, move |d_out, d_table| {
+        let call = Embedding { width, rows: &rows };
+        call.backward(d_out, d_table).expect(CHECKED);
     }))
 }
 
@@ -85,12 +123,12 @@ pub(crate) fn bend(
 pub(crate) fn add_dropped(x: Tensor<3>, y: Tensor<3>, dropped: Dropped) -> Option<Tensor<3>> {
     let shape = x.dims();
     let (x, y) = (Operand::new(x)?, Operand::new(y)?);
-    let mut out = x.values().to_vec();
+    let mut out = Pooled::of(x.values());
     dropped.add(&mut out, y.values());
     Some(operation([x, y], shape, out, move |seen| {
-        let mut d_y = seen.d_out.to_vec();
+        let mut d_y = Pooled::of(seen.d_out);
         dropped.apply(&mut d_y);
-        [seen.d_out.to_vec(), d_y]
+        [Pooled::of(seen.d_out), d_y]
     }))
 }
 
@@ -122,16 +160,24 @@ pub fn cross_entropy(
         CrossEntropy { width, vocabulary, is_embedding, targets: tokens, weights, smoothing };
     let (h, p) = (hidden.values(), projection.values());
     let [mut d_hidden, mut d_projection] =
-        [h.len(), p.len()].map(|length| vec![0.0; if learns { length } else { 0 }]);
+        [h.len(), p.len()].map(|length| Pooled::any(if learns { length } else { 0 }));
     let surprise = if learns {
         call.forward_backward(h, p, &mut d_hidden, &mut d_projection).ok()?
     } else {
         call.forward(h, p).ok()?
     };
-    let out = vec![surprise.loss as f32];
+    let out = vec![surprise.loss as f32].into();
+    let made = Mutex::new(Some([d_hidden, d_projection]));
     let loss = operation([hidden, projection], [1], out, move |seen| {
-        let scaled = |values: &[f32]| values.iter().map(|value| value * seen.d_out[0]).collect();
-        [scaled(&d_hidden), scaled(&d_projection)]
+        let made = made.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut made = made.expect("a graph is walked back once");
+        let factor = seen.d_out[0];
+        if factor != 1.0 {
+            for values in &mut made {
+                values.par_iter_mut().for_each(|value| *value *= factor);
+            }
+        }
+        made
     });
     Some((loss, surprise))
 }

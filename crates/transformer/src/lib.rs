@@ -33,6 +33,7 @@ mod norm;
 mod parameters;
 mod settings;
 mod stack;
+mod sublayer;
 
 pub use block::{Block, Cross, Memory};
 pub use error::Error;
@@ -41,7 +42,7 @@ pub use look::Seen;
 pub use model::{Mode, Model, Segments, Sequences, Writing};
 pub use norm::Norm;
 pub use parameters::Parameter;
-pub use settings::{Activation, Family, Init, ModelSettings, NormKind, NormPlace, Site};
+pub use settings::{Activation, Family, Init, ModelSettings, NormKind, NormPlace, Recompute, Site};
 pub use stack::Stack;
 
 /// The source of the settings, for a program that shows what it says of them.

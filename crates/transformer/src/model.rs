@@ -5,13 +5,13 @@ use burn::{
     nn::{Embedding, EmbeddingConfig, Linear, LinearConfig},
     tensor::{Device, Int, Tensor},
 };
-use whatwhere_attention::Path;
+use whatwhere_attention::{Path, projected::project};
 
 use crate::{
     Error, Family, Memory, ModelSettings, Stack,
     block::{BlockCache, Pass},
     dropout::Seeds,
-    init,
+    fused, init,
     settings::Site,
     stack::Recalls,
 };
@@ -122,7 +122,7 @@ impl Model {
         tokens: &Sequences,
         mode: Mode,
     ) -> Result<Tensor<3>, Error> {
-        Ok(self.logits(self.hidden(source, tokens, mode)?))
+        Ok(self.logits_by(self.hidden(source, tokens, mode)?, mode.path))
     }
 
     /// The last layer's states, `[batch, length, width]`.
@@ -160,13 +160,20 @@ impl Model {
 
     /// `[batch, length, vocabulary]` from hidden states.
     pub fn logits(&self, hidden: Tensor<3>) -> Tensor<3> {
-        match &self.output {
-            Some(output) => output.forward(hidden),
-            None => {
-                let weight = self.embedding.weight.val().transpose(); // [width, vocabulary]
-                burn::tensor::module::linear(hidden, weight, None)
-            }
+        self.logits_by(hidden, Path::Auto)
+    }
+
+    fn logits_by(&self, hidden: Tensor<3>, path: Path) -> Tensor<3> {
+        if let Some(output) = &self.output {
+            return project(output, hidden, path);
         }
+        let table = self.embedding.weight.val();
+        if path != Path::Composed
+            && let Some(logits) = fused::logits(hidden.clone(), table.clone())
+        {
+            return logits;
+        }
+        burn::tensor::module::linear(hidden, table.transpose(), None)
     }
 
     /// The weights behind [`Self::logits`], and whether they are the embeddings, `[vocabulary, width]`, instead of
@@ -230,7 +237,7 @@ impl Model {
         path: Path,
         recalls: Recalls,
     ) -> Result<Tensor<3>, Error> {
-        let x = self.embed(&tokens.ids);
+        let x = self.embed(&tokens.ids, path);
         let mut pass = Pass {
             lengths: tokens.lengths.as_deref(),
             documents: tokens.documents.as_deref(),
@@ -253,7 +260,7 @@ impl Model {
         recalls: Recalls,
     ) -> Result<Tensor<3>, Error> {
         let decoder = self.decoder.as_ref().expect("callers have a decoder");
-        let x = self.embed(&tokens.ids);
+        let x = self.embed(&tokens.ids, path);
         // Padding stands at the end, where a causal pattern hides it.
         let documents = tokens.documents.as_deref();
         let mut pass = Pass { lengths: None, documents, memory, seeds, path };
@@ -261,8 +268,12 @@ impl Model {
     }
 
     /// Embeddings of tokens, `[batch, length, width]`, before places are added.
-    pub fn embed(&self, ids: &Tensor<2, Int>) -> Tensor<3> {
-        let x = self.embedding.forward(ids.clone());
+    pub fn embed(&self, ids: &Tensor<2, Int>, path: Path) -> Tensor<3> {
+        let fused = match path {
+            Path::Composed => None,
+            Path::Auto | Path::Fused => fused::embedding(self.embedding.weight.val(), ids),
+        };
+        let x = fused.unwrap_or_else(|| self.embedding.forward(ids.clone()));
         match self.settings.scale_embeddings {
             true => x * (self.settings.width as f64).sqrt(),
             false => x,

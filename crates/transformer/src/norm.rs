@@ -4,7 +4,7 @@ use burn::{
     module::{Module, Param},
     tensor::{Device, Tensor},
 };
-use whatwhere_attention::Path;
+use whatwhere_attention::{Path, bridge::Operand};
 
 use crate::{ModelSettings, NormKind, fused};
 
@@ -33,6 +33,16 @@ impl Norm {
                 .then(|| Param::from_tensor(Tensor::zeros(width, device))),
             centred,
         }
+    }
+
+    /// Gain and bias, and whether the mean is taken away; nothing on another backend.
+    pub(crate) fn operands(&self) -> Option<([Operand; 2], bool)> {
+        let gain = self.gain.val();
+        let bias = match self.bias.as_ref().map(Param::val) {
+            Some(bias) => Operand::new(bias)?,
+            None => Operand::nothing(&gain.device())?,
+        };
+        Some(([Operand::new(gain)?, bias], self.centred))
     }
 
     /// `[batch, length, width]`.

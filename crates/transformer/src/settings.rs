@@ -41,6 +41,8 @@ pub struct ModelSettings {
     pub memory: usize,
     /// How weights start; default `normal`.
     pub init: Init,
+    /// What the backward pass forms again instead of keeping it: less memory, more time, the same numbers; default `none`.
+    pub recompute: Recompute,
     /// Attention of every layer, as `AttentionSettings` without its width; default that of its site: the pattern is
     /// `causal` in a decoder and `full` in an encoder.
     pub attention: toml::Table,
@@ -106,6 +108,19 @@ pub enum Activation {
     Swiglu,
 }
 
+/// What the backward pass forms again. Where a block runs composed of the framework's operations, nothing is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Recompute {
+    /// Nothing: everything between the sublayers is kept.
+    #[default]
+    None,
+    /// Queries, keys, values and what attention mixes of them.
+    Attention,
+    /// All between the sublayers' inputs: attention and feed-forward.
+    Block,
+}
+
 /// How weights start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -135,6 +150,7 @@ impl Default for ModelSettings {
             dropout: 0.0,
             memory: 0,
             init: Init::Normal,
+            recompute: Recompute::None,
             attention: toml::Table::new(),
             encoder: toml::Table::new(),
             cross: toml::Table::new(),

@@ -1,7 +1,7 @@
 //! `show split`: scores of a run taken apart into what and where.
 
 use burn::tensor::Tensor;
-use whatwhere_attention::{Look, Score, position::Encode};
+use whatwhere_attention::{Look, Path, Score, position::Encode};
 use whatwhere_kernels::Kind as FeatureKind;
 use whatwhere_transformer::{NormPlace, Seen, Site, Stack};
 
@@ -103,7 +103,7 @@ fn added_places(
     if matches!(attention.settings().score, Score::Additive(_)) {
         return why("the additive score takes tanh of the sum of the two");
     }
-    let embeddings = model.embed(&reading.sequences(seen.site).ids);
+    let embeddings = model.embed(&reading.sequences(seen.site).ids, Path::Auto);
     let mut places = Tensor::zeros(embeddings.dims(), &embeddings.device());
     for position in &stack.position {
         places = position.embed(places, 0).map_err(Error::Attention)?;

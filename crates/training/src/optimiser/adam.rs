@@ -1,10 +1,10 @@
 //! Adam, Kingma & Ba 2015 <https://arxiv.org/abs/1412.6980>, and AdamW, Loshchilov & Hutter 2019
 //! <https://arxiv.org/abs/1711.05101>, whose decay does not pass through the moments.
 
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use whatwhere_kernels as kernels;
 
-use super::{CHUNK, Rule, Update};
+use super::{Rule, Update};
 use crate::Error;
 
 /// Adam with weight decay beside the gradient.
@@ -63,27 +63,19 @@ impl AdamW {
     }
 
     pub(super) fn apply(&self, update: Update) {
-        let Update { values, gradient, slots, decays, lr, step, .. } = update;
+        let Update { values, gradient, factor, slots, decays, lr, step, .. } = update;
         let [means, squares] = slots else { unreachable!("two slots") };
-        let (beta1, beta2) = (self.beta1 as f32, self.beta2 as f32);
         let power = |beta: f64| 1.0 - beta.powf(step as f64);
-        let rate = (lr / power(self.beta1)) as f32;
-        let root = (1.0 / power(self.beta2)).sqrt() as f32;
-        let epsilon = self.epsilon as f32;
-        let keep = if decays { (1.0 - lr * self.weight_decay) as f32 } else { 1.0 };
-        values
-            .par_chunks_mut(CHUNK)
-            .zip(gradient.par_chunks(CHUNK))
-            .zip(means.par_chunks_mut(CHUNK).zip(squares.par_chunks_mut(CHUNK)))
-            .for_each(|((values, gradient), (means, squares))| {
-                for (((value, g), mean), square) in
-                    values.iter_mut().zip(gradient).zip(means).zip(squares)
-                {
-                    *mean = beta1 * *mean + (1.0 - beta1) * g;
-                    *square = beta2 * *square + (1.0 - beta2) * g * g;
-                    *value = *value * keep - rate * *mean / (square.sqrt() * root + epsilon);
-                }
-            });
+        let adam = kernels::Adam {
+            beta1: self.beta1 as f32,
+            beta2: self.beta2 as f32,
+            epsilon: self.epsilon as f32,
+            rate: (lr / power(self.beta1)) as f32,
+            root: (1.0 / power(self.beta2)).sqrt() as f32,
+            keep: if decays { (1.0 - lr * self.weight_decay) as f32 } else { 1.0 },
+            factor,
+        };
+        adam.update(values, gradient, means, squares).expect("all are as long as the parameter");
     }
 }
 
@@ -136,6 +128,7 @@ mod tests {
             rule.update(Update {
                 values: &mut values,
                 gradient: &[2.0, -3.0, 0.5],
+                factor: 1.0,
                 slots: &mut slots,
                 shape: &[3],
                 is_matrix: false,
@@ -150,6 +143,7 @@ mod tests {
         rule.update(Update {
             values: &mut values,
             gradient: &[2.0, -3.0, 0.5],
+            factor: 1.0,
             slots: &mut slots,
             shape: &[3],
             is_matrix: false,

@@ -12,8 +12,9 @@ use burn::{
     module::{Module, ModuleMapper, ModuleVisitor, Param},
     tensor::{Gradients, Tensor, TensorData},
 };
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use whatwhere_attention::bridge::Operand;
+use whatwhere_kernels::{Pooled, add_to, square_sum};
 use whatwhere_transformer::Model;
 
 use crate::Error;
@@ -46,8 +47,10 @@ impl Default for Optimiser {
 pub(crate) struct Update<'a> {
     /// Its values.
     pub(crate) values: &'a mut [f32],
-    /// Its gradient.
+    /// Its gradient, but for the factor.
     pub(crate) gradient: &'a [f32],
+    /// What the gradient is multiplied by: the share of a token, and what clipping leaves.
+    pub(crate) factor: f32,
     /// What the optimiser remembers of it: as many slots as it asks for, each as long as the values.
     pub(crate) slots: &'a mut [Vec<f32>],
     /// Its sizes.
@@ -88,11 +91,18 @@ impl Optimiser {
     }
 }
 
-/// Gradients of a model by name, in the order of its parameters.
-#[derive(Debug, Default)]
+/// Gradients of a model by name, in the order of its parameters, all times one factor.
+#[derive(Debug)]
 pub(crate) struct Collected {
-    pub(crate) names: Vec<String>,
-    pub(crate) values: Vec<Vec<f32>>,
+    names: Vec<String>,
+    values: Vec<Operand>,
+    factor: f64,
+}
+
+impl Default for Collected {
+    fn default() -> Self {
+        Self { names: Vec::new(), values: Vec::new(), factor: 1.0 }
+    }
 }
 
 impl Collected {
@@ -105,31 +115,18 @@ impl Collected {
 
     /// The length of all gradients together.
     pub(crate) fn norm(&self) -> f64 {
-        self.values.iter().map(|values| squares(values)).sum::<f64>().sqrt()
+        let squares = self.values.iter().map(|values| square_sum(values.values())).sum::<f64>();
+        squares.sqrt() * self.factor
     }
 
     /// Multiplies all gradients.
-    pub(crate) fn scale(&mut self, factor: f32) {
-        for values in &mut self.values {
-            values.par_chunks_mut(CHUNK).for_each(|chunk| {
-                for value in chunk {
-                    *value *= factor;
-                }
-            });
-        }
+    pub(crate) fn scale(&mut self, factor: f64) {
+        self.factor *= factor;
     }
 }
 
-/// Values handled by one task; fixed, so that sums do not depend on the number of threads.
+/// Values handled by one task.
 const CHUNK: usize = 1 << 15;
-
-fn squares(values: &[f32]) -> f64 {
-    let parts: Vec<f64> = values
-        .par_chunks(CHUNK)
-        .map(|chunk| chunk.iter().map(|value| f64::from(*value) * f64::from(*value)).sum())
-        .collect();
-    parts.iter().sum()
-}
 
 struct Taking<'a> {
     gradients: Gradients,
@@ -152,19 +149,19 @@ impl ModuleVisitor for Taking<'_> {
         let value = param.val();
         // A parameter that no target reaches has no gradient.
         let gradient = match value.grad_remove(&mut self.gradients) {
-            Some(gradient) => gradient.into_data().try_into_vec().expect("gradients are f32"),
-            None => vec![0.0; value.shape().num_elements()],
+            Some(gradient) => Operand::new(gradient).expect("gradients are f32 on the CPU"),
+            None => Operand::of(Pooled::zeros(value.shape().num_elements())),
         };
         if self.first {
             self.into.names.push(self.path.join("."));
             self.into.values.push(gradient);
         } else {
             let sum = &mut self.into.values[self.at];
-            sum.par_chunks_mut(CHUNK).zip(gradient.par_chunks(CHUNK)).for_each(|(sum, more)| {
-                for (sum, more) in sum.iter_mut().zip(more) {
-                    *sum += more;
-                }
-            });
+            if sum.values_mut().is_none() {
+                *sum = Operand::of(Pooled::of(sum.values()));
+            }
+            let sum = sum.values_mut().expect("a copy of one's own");
+            add_to(sum, gradient.values()).expect("as long as before");
         }
         self.at += 1;
     }
@@ -221,7 +218,8 @@ impl ModuleMapper for Applying<'_> {
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let (name, gradient) = (&self.gradients.names[self.at], &self.gradients.values[self.at]);
+        let (name, gradient) =
+            (&self.gradients.names[self.at], self.gradients.values[self.at].values());
         self.at += 1;
         if !param.val().is_require_grad() {
             return param;
@@ -236,6 +234,7 @@ impl ModuleMapper for Applying<'_> {
             .entry(name.clone())
             .or_insert_with(|| vec![vec![0.0; gradient.len()]; rule.slots()]);
         let (lr, step, deep) = (self.lr, self.step, self.path.len() > 2);
+        let factor = self.gradients.factor as f32;
         param.map(|tensor| {
             let (shape, device) = (tensor.shape(), tensor.device());
             let mut values: Vec<f32> =
@@ -243,6 +242,7 @@ impl ModuleMapper for Applying<'_> {
             rule.update(Update {
                 values: &mut values,
                 gradient,
+                factor,
                 slots,
                 shape: &shape,
                 is_matrix: in_linear && deep,
@@ -270,6 +270,7 @@ mod tests {
             rule.update(Update {
                 values: &mut values,
                 gradient: &gradient,
+                factor: 1.0,
                 slots: &mut slots,
                 shape,
                 is_matrix,

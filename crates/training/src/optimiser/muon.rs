@@ -78,12 +78,13 @@ impl Rule for Muon {
             update.lr *= self.others;
             return self.adamw().apply(update);
         };
-        let Update { values, gradient, slots, lr, decays, .. } = update;
+        let Update { values, gradient, factor, slots, lr, decays, .. } = update;
         let momentum = self.momentum as f32;
         for (kept, g) in slots[0].iter_mut().zip(gradient) {
-            *kept = momentum * *kept + g;
+            *kept = momentum * *kept + g * factor;
         }
-        let ahead = slots[0].iter().zip(gradient).map(|(kept, g)| momentum * kept + g).collect();
+        let ahead =
+            slots[0].iter().zip(gradient).map(|(kept, g)| momentum * kept + g * factor).collect();
         let direction = self.orthogonal(ahead, rows, columns);
         // Projections are stored [from, to].
         let rate = (lr * (columns as f64 / rows as f64).max(1.0).sqrt()) as f32;

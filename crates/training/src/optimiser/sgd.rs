@@ -40,7 +40,7 @@ impl Rule for Sgd {
     }
 
     fn update(&self, update: Update) {
-        let Update { values, gradient, slots, decays, lr, .. } = update;
+        let Update { values, gradient, factor, slots, decays, lr, .. } = update;
         let [velocity] = slots else { unreachable!("one slot") };
         let (momentum, rate) = (self.momentum as f32, lr as f32);
         let keep = if decays { (1.0 - lr * self.weight_decay) as f32 } else { 1.0 };
@@ -50,7 +50,7 @@ impl Rule for Sgd {
             .zip(velocity.par_chunks_mut(CHUNK))
             .for_each(|((values, gradient), velocity)| {
                 for ((value, g), velocity) in values.iter_mut().zip(gradient).zip(velocity) {
-                    *velocity = momentum * *velocity + g;
+                    *velocity = momentum * *velocity + g * factor;
                     *value = *value * keep - rate * *velocity;
                 }
             });

@@ -10,16 +10,15 @@ use std::time::Instant;
 use burn::{module::Module, tensor::Device};
 use serde::Serialize;
 use whatwhere_data::{BatchSettings, Batches, Corpus, Split};
-use whatwhere_transformer::{Mode, Model, Segments};
+use whatwhere_transformer::{Model, Segments};
 
 use crate::{
     Error, Evaluation, Folder, RunSettings,
     evaluate::evaluate,
     interrupt::Interrupt,
     journal::Journal,
+    learner::{Learner, Lesson},
     lock::Lock,
-    loss::Loaded,
-    optimiser::{Collected, Working},
     statistics::ExponentialMean,
     tensorboard,
 };
@@ -70,11 +69,9 @@ pub struct Trainer {
     settings: RunSettings,
     folder: Folder,
     corpus: Corpus,
-    model: Model,
-    working: Working,
+    learner: Learner,
     batches: Batches,
     valid: Option<Batches>,
-    segments: Option<Segments>,
     progress: Progress,
     journal: Journal,
     board: tensorboard::Writer,
@@ -134,14 +131,12 @@ impl Trainer {
             .then(|| self::batches(&settings, &corpus, Split::Valid))
             .transpose()?;
         Ok(Self {
-            working: Working::new(settings.training.optimiser.clone()),
-            segments: (settings.model.memory > 0).then(Segments::default),
+            learner: Learner::new(model, &settings.training),
             journal: Journal::open(&folder.metrics())?,
             device: Device::flex().autodiff(),
             settings,
             folder,
             corpus,
-            model,
             batches,
             valid,
             progress,
@@ -157,7 +152,7 @@ impl Trainer {
 
     /// The model as it is now.
     pub fn model(&self) -> &Model {
-        &self.model
+        self.learner.model()
     }
 
     /// Updates done.
@@ -210,27 +205,16 @@ impl Trainer {
     fn update(&mut self) -> Result<Record, Error> {
         let training = &self.settings.training;
         let step = self.progress.step + 1;
-        let mut collected = Collected::default();
-        let (mut nats, mut weight, mut tokens) = (0.0, 0.0, 0);
         for part in 0..training.accumulate {
             let at = (step - 1) * training.accumulate + part;
-            let loaded = Loaded::new(&self.batches.get(at)?, &self.model, &self.device)?;
-            if self.segments.is_some() && self.batches.begins_anew(at) {
-                self.segments = Some(Segments::default());
+            if self.learner.segments.is_some() && self.batches.begins_anew(at) {
+                self.learner.segments = Some(Segments::default());
             }
             let seed = self.dropout_seed(at);
-            let mode = Mode { seed: Some(seed), ..Mode::default() };
-            let smoothing = training.label_smoothing;
-            let segments = self.segments.as_mut();
-            let surprise = loaded.surprise(&self.model, segments, mode, smoothing)?;
-            nats += surprise.nats;
-            weight += loaded.weight;
-            tokens += loaded.read;
-            collected.add(&self.model, surprise.loss.backward());
+            self.learner.read(&self.batches.get(at)?, seed)?;
         }
-        let loss = nats / weight;
-        collected.scale((1.0 / weight) as f32);
-        let gradient = collected.norm();
+        let lesson = self.learner.lesson();
+        let Lesson { loss, gradient, tokens } = lesson;
         let first = *self.progress.first_loss.get_or_insert(loss);
         if !loss.is_finite() || !gradient.is_finite() || loss > EXPLODED * first.max(1.0) {
             return Err(Error::Diverged {
@@ -240,11 +224,8 @@ impl Trainer {
                 folder: self.folder.path().into(),
             });
         }
-        if training.clip > 0.0 && gradient > training.clip {
-            collected.scale((training.clip / gradient) as f32);
-        }
         let lr = training.schedule.rate(step, training.steps, training.lr);
-        self.model = self.working.update(self.model.clone(), &collected, lr, step);
+        self.learner.update(&lesson, lr, step);
         self.progress.step = step;
         self.progress.tokens += tokens;
         Ok(Record { loss, lr, gradient, tokens_per_second: 0.0, tokens: self.progress.tokens })
@@ -273,7 +254,7 @@ impl Trainer {
 
     fn evaluate(&mut self, watcher: &mut dyn Watcher) -> Result<(), Error> {
         let step = self.progress.step;
-        let model = self.model.valid();
+        let model = self.learner.model().valid();
         let Some(valid) = &self.valid else { return self.keep(&model) };
         let limit = Some(self.settings.training.evaluate_batches).filter(|limit| *limit > 0);
         let bytes = self.corpus.bytes_per_token(Split::Valid);

@@ -36,9 +36,9 @@ impl Trainer {
         let model = model.with_parameters(checkpoint.take("model."))?;
         let board = tensorboard::Writer::resume(folder.path(), progress.step)?;
         let mut trainer = Self::new(settings, corpus, folder, model, progress, board, lock)?;
-        for slot in 0..trainer.working.slots_each() {
+        for slot in 0..trainer.learner.working.slots_each() {
             for array in checkpoint.take(&format!("slot{slot}.")) {
-                trainer.working.slots.entry(array.name).or_default().push(array.values);
+                trainer.learner.working.slots.entry(array.name).or_default().push(array.values);
             }
         }
         trainer.recall(checkpoint.take("memory."));
@@ -57,9 +57,9 @@ impl Trainer {
     pub(super) fn save(&mut self) -> Result<(), Error> {
         self.journal.sync()?;
         let mut arrays = Vec::new();
-        let parameters = self.model.parameters();
+        let parameters = self.learner.model().parameters();
         for parameter in &parameters {
-            if let Some(slots) = self.working.slots.get(&parameter.name) {
+            if let Some(slots) = self.learner.working.slots.get(&parameter.name) {
                 arrays.extend(slots.iter().enumerate().map(|(slot, values)| Parameter {
                     name: format!("slot{slot}.{}", parameter.name),
                     shape: parameter.shape.clone(),
@@ -83,14 +83,15 @@ impl Trainer {
         words.extend(best.map(|loss| ("best".into(), loss.to_string())));
         Checkpoint { arrays, words }.save(&self.folder.last())?;
         if !self.folder.model().exists() {
-            self.keep(&self.model)?;
+            self.keep(self.learner.model())?;
         }
         Ok(())
     }
 
     /// The hidden states kept from the segments before.
     fn remembered(&self) -> Vec<Parameter> {
-        let layers = self.segments.iter().flat_map(|segments| segments.layers.iter().enumerate());
+        let layers =
+            self.learner.segments.iter().flat_map(|segments| segments.layers.iter().enumerate());
         layers
             .filter_map(|(layer, states)| {
                 let states = states.clone()?;
@@ -102,7 +103,7 @@ impl Trainer {
     }
 
     fn recall(&mut self, arrays: Vec<Parameter>) {
-        let Some(segments) = &mut self.segments else { return };
+        let Some(segments) = &mut self.learner.segments else { return };
         segments.layers = vec![None; self.settings.model.layers];
         for array in arrays {
             let data = TensorData::new(array.values, array.shape);
@@ -125,6 +126,7 @@ fn check_same(begun: &RunSettings, now: &RunSettings) -> Result<(), Error> {
     allowed.training.log_every = training.log_every;
     allowed.training.checkpoint_every = training.checkpoint_every;
     allowed.training.patience = training.patience;
+    allowed.model.recompute = now.model.recompute;
     if allowed == *now {
         return Ok(());
     }

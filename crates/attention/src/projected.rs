@@ -1,0 +1,219 @@
+//! Self-attention with its projections on slices: everything between a norm and the stream as one piece, which owns what
+//! stands between its steps.
+
+use burn::{module::Param, nn::Linear, tensor::Tensor};
+use whatwhere_kernels::{Dense, HeadLayout, Pooled};
+
+use crate::{
+    Attention, Error, Heads, Input, Mixing, Path, Sizes,
+    bridge::{Operand, operation},
+    fused::Recipe,
+    score::ScoreLayer,
+};
+
+/// A part of a block between norm and stream: `[rows, width]` in, as much out.
+pub trait Sublayer: Send + Sync + 'static {
+    /// What the backward pass needs besides the input.
+    type Kept: Send + Sync;
+
+    /// The output.
+    fn forward(&self, x: &[f32], weights: &[&[f32]]) -> Result<(Pooled, Self::Kept), Error>;
+
+    /// Gradients of the input and of each weight.
+    fn backward(
+        &self,
+        x: &[f32],
+        weights: &[&[f32]],
+        kept: &Self::Kept,
+        d_out: &[f32],
+    ) -> Result<(Pooled, Vec<Pooled>), Error>;
+}
+
+/// Weights of a [`Projected`]: weight and bias of query, key, value and output, and what else a call learns.
+pub const WEIGHTS: usize = 9;
+
+/// Self-attention of one shape.
+pub struct Projected {
+    recipe: Recipe,
+    sizes: Heads,
+    call: Sizes,
+}
+
+/// Queries, keys, values and what was mixed of them, all `[batch, heads, length, head_dim]`.
+pub struct Compared {
+    q: Pooled,
+    k: Pooled,
+    v: Pooled,
+    out: Pooled,
+    log_sum: Pooled,
+}
+
+impl Attention {
+    /// The layer on slices, and its weights; nothing where an input or a choice needs tensors on the way.
+    pub fn projected(&self, input: &Input) -> Result<Option<(Projected, Vec<Operand>)>, Error> {
+        let plain = input.path != Path::Composed
+            && input.memory.is_none()
+            && input.past.is_none()
+            && self.query_norm.is_none()
+            && self.key_norm.is_none()
+            && self.pattern.is_none()
+            && !matches!(self.score, ScoreLayer::General(_))
+            && matches!(self.settings().mixing, Mixing::Softmax(_));
+        if !plain {
+            return Ok(None);
+        }
+        let [batch, length, _] = input.x.dims();
+        let call = Sizes { batch, queries: length, keys: length };
+        let (recipe, learned) = self.recipe(input, call)?;
+        let mut weights = Vec::with_capacity(WEIGHTS);
+        for linear in [&self.query, &self.key, &self.value, &self.output] {
+            weights.extend(operands(linear));
+        }
+        weights.push(Operand::new(learned));
+        let weights: Option<Vec<Operand>> = weights.into_iter().collect();
+        let sizes = self.sizes();
+        Ok(weights.map(|weights| (Projected { recipe, sizes, call }, weights)))
+    }
+}
+
+/// Weight and bias of a projection, nothing on another backend.
+pub fn operands(linear: &Linear) -> [Option<Operand>; 2] {
+    let weight = linear.weight.val();
+    let bias = match linear.bias.as_ref().map(Param::val) {
+        Some(bias) => Operand::new(bias),
+        None => Operand::new(Tensor::<1>::zeros([0], &weight.device())),
+    };
+    [Operand::new(weight), bias]
+}
+
+/// A projection as one operation where there is one for the backend.
+pub fn project(linear: &Linear, x: Tensor<3>, path: Path) -> Tensor<3> {
+    let fused = match path {
+        Path::Composed => None,
+        Path::Auto | Path::Fused => fused_project(linear, x.clone()),
+    };
+    fused.unwrap_or_else(|| linear.forward(x))
+}
+
+fn fused_project(linear: &Linear, x: Tensor<3>) -> Option<Tensor<3>> {
+    let [batch, length, from] = x.dims();
+    let [weight, bias] = operands(linear);
+    let operands = [Operand::new(x)?, weight?, bias?];
+    let [x, weight, bias] = operands.each_ref().map(Operand::values);
+    let call = dense(weight, bias, from);
+    let to = call.to;
+    let mut out = Pooled::any(batch * length * to);
+    call.forward(x, &mut out).ok()?;
+    Some(operation(operands, [batch, length, to], out, move |seen| {
+        const CHECKED: &str = "the forward pass has checked the same call";
+        let [x, weight, bias] = seen.operands;
+        let call = dense(weight, bias, from);
+        let mut d_x = Pooled::any(x.len());
+        call.backward(seen.d_out, &mut d_x, false).expect(CHECKED);
+        let [d_weight, d_bias] = weight_gradients(&call, x, seen.d_out).expect(CHECKED);
+        [d_x, d_weight, d_bias]
+    }))
+}
+
+/// A projection of weight and bias, the latter empty if there is none.
+pub fn dense<'a>(weight: &'a [f32], bias: &'a [f32], from: usize) -> Dense<'a> {
+    let to = weight.len() / from.max(1);
+    Dense { from, to, weight, bias: (!bias.is_empty()).then_some(bias) }
+}
+
+impl Projected {
+    fn layout(&self, heads: usize) -> HeadLayout {
+        let Sizes { batch, queries, .. } = self.call;
+        HeadLayout { batch, length: queries, heads, dim: self.sizes.head_dim }
+    }
+
+    /// `x` projected and split into heads.
+    fn project(
+        &self,
+        x: &[f32],
+        weight: &[f32],
+        bias: &[f32],
+        heads: usize,
+    ) -> Result<Pooled, Error> {
+        let dense = dense(weight, bias, self.sizes.width);
+        let mut rows = Pooled::any(x.len() / self.sizes.width * dense.to);
+        dense.forward(x, &mut rows)?;
+        let mut out = Pooled::any(rows.len());
+        self.layout(heads).split(&rows, &mut out)?;
+        Ok(out)
+    }
+
+    fn join(&self, x: &[f32], heads: usize) -> Result<Pooled, Error> {
+        let mut out = Pooled::any(x.len());
+        self.layout(heads).join(x, &mut out)?;
+        Ok(out)
+    }
+}
+
+impl Sublayer for Projected {
+    type Kept = Compared;
+
+    fn forward(&self, x: &[f32], weights: &[&[f32]]) -> Result<(Pooled, Compared), Error> {
+        let &[qw, qb, kw, kb, vw, vb, ow, ob, learned] = weights else {
+            unreachable!("as many weights as `projected` gives")
+        };
+        let Heads { heads, kv_heads, head_dim, .. } = self.sizes;
+        let q = self.project(x, qw, qb, heads)?;
+        let k = self.project(x, kw, kb, kv_heads)?;
+        let v = self.project(x, vw, vb, kv_heads)?;
+        let (out, log_sum) = self.recipe.forward([&q, &k, &v, learned])?;
+        let joined = self.join(&out, heads)?;
+        let output = dense(ow, ob, heads * head_dim);
+        let mut made = Pooled::any(x.len() / self.sizes.width * output.to);
+        output.forward(&joined, &mut made)?;
+        Ok((made, Compared { q, k, v, out, log_sum }))
+    }
+
+    fn backward(
+        &self,
+        x: &[f32],
+        weights: &[&[f32]],
+        kept: &Compared,
+        d_made: &[f32],
+    ) -> Result<(Pooled, Vec<Pooled>), Error> {
+        let &[qw, qb, kw, kb, vw, vb, ow, ob, learned] = weights else {
+            unreachable!("as many weights as `projected` gives")
+        };
+        let Heads { width, heads, kv_heads, head_dim } = self.sizes;
+        let Compared { q, k, v, out, log_sum } = kept;
+        let output = dense(ow, ob, heads * head_dim);
+        let joined = self.join(out, heads)?;
+        let [d_ow, d_ob] = weight_gradients(&output, &joined, d_made)?;
+        let mut d_joined = joined;
+        output.backward(d_made, &mut d_joined, false)?;
+        let mut d_out = Pooled::any(d_joined.len());
+        self.layout(heads).split(&d_joined, &mut d_out)?;
+        drop(d_joined);
+        let [d_q, d_k, d_v, d_learned] =
+            self.recipe.backward([q, k, v, learned], out, log_sum, &d_out)?;
+        drop(d_out);
+        let mut d_x = Pooled::any(x.len());
+        let mut d_weights = Vec::with_capacity(WEIGHTS);
+        for (i, (weight, bias, d, heads)) in
+            [(qw, qb, d_q, heads), (kw, kb, d_k, kv_heads), (vw, vb, d_v, kv_heads)]
+                .into_iter()
+                .enumerate()
+        {
+            let rows = self.join(&d, heads)?;
+            drop(d);
+            let dense = dense(weight, bias, width);
+            dense.backward(&rows, &mut d_x, i > 0)?;
+            d_weights.extend(weight_gradients(&dense, x, &rows)?);
+        }
+        d_weights.extend([d_ow, d_ob, d_learned]);
+        Ok((d_x, d_weights))
+    }
+}
+
+/// Gradients of weight and bias.
+fn weight_gradients(dense: &Dense, x: &[f32], d_out: &[f32]) -> Result<[Pooled; 2], Error> {
+    let mut made = [dense.weight.len(), dense.bias.map_or(0, <[f32]>::len)].map(Pooled::any);
+    let [weight, bias] = &mut made;
+    dense.backward_weights(x, d_out, weight, bias)?;
+    Ok(made)
+}

@@ -1,0 +1,160 @@
+//! A whole feed-forward, `down(bend(up(x)))` or `down(silu(gate(x)) · up(x))`, and its gradients.
+//!
+//! Only what stands before the bend is kept for the backward pass; what stands behind it is formed again beside its
+//! gradient, which needs the same exponential.
+
+use crate::{Bend, Dense, Error, Gate, Pooled};
+
+/// The projections and the bend between them.
+#[derive(Clone, Copy, Debug)]
+pub struct FeedForward<'a> {
+    /// `[width, inner]`.
+    pub up: Dense<'a>,
+    /// `[width, inner]`; with it the bend is its silu, times `up`.
+    pub gate: Option<Dense<'a>>,
+    /// `[inner, width]`.
+    pub down: Dense<'a>,
+    /// Unless there is a gate.
+    pub bend: Bend,
+}
+
+/// What stands before the bend, `[rows, inner]` each.
+#[derive(Debug)]
+pub struct Inner {
+    up: Pooled,
+    gate: Option<Pooled>,
+}
+
+/// Gradients, each as long as what it belongs to; empty where there is nothing.
+#[derive(Debug, Default)]
+pub struct FeedForwardGradients {
+    /// Of the input.
+    pub x: Pooled,
+    /// Of weight and bias, for each projection.
+    pub up: [Pooled; 2],
+    /// The same of the gate.
+    pub gate: [Pooled; 2],
+    /// The same of the way back.
+    pub down: [Pooled; 2],
+}
+
+impl FeedForward<'_> {
+    /// The output, and what the backward pass needs.
+    pub fn forward(&self, x: &[f32]) -> Result<(Pooled, Inner), Error> {
+        let inner = self.inner(x)?;
+        let mut bent = Pooled::any(inner.up.len());
+        match &inner.gate {
+            Some(gate) => Gate.forward(gate, &inner.up, &mut bent)?,
+            None => self.bend.forward(&inner.up, &mut bent)?,
+        }
+        let mut out = Pooled::any(bent.len() / self.down.from.max(1) * self.down.to);
+        self.down.forward(&bent, &mut out)?;
+        Ok((out, inner))
+    }
+
+    /// What stands before the bend.
+    pub fn inner(&self, x: &[f32]) -> Result<Inner, Error> {
+        let project = |dense: &Dense| {
+            let mut out = Pooled::any(x.len() / dense.from.max(1) * dense.to);
+            dense.forward(x, &mut out).map(|()| out)
+        };
+        Ok(Inner { up: project(&self.up)?, gate: self.gate.as_ref().map(project).transpose()? })
+    }
+
+    /// The gradients of everything.
+    pub fn backward(
+        &self,
+        x: &[f32],
+        inner: &Inner,
+        d_out: &[f32],
+    ) -> Result<FeedForwardGradients, Error> {
+        let count = inner.up.len();
+        let (mut d_up, mut bent) = (Pooled::any(count), Pooled::any(count));
+        self.down.backward(d_out, &mut d_up, false)?;
+        let d_gate = match &inner.gate {
+            None => {
+                self.bend.both(&inner.up, &mut d_up, &mut bent)?;
+                None
+            }
+            Some(gate) => {
+                let mut d_gate = Pooled::any(count);
+                Gate.both(gate, &inner.up, &mut d_up, &mut d_gate, &mut bent)?;
+                Some(d_gate)
+            }
+        };
+        let down = weights(&self.down, &bent, d_out)?;
+        drop(bent);
+        let mut made = FeedForwardGradients { x: Pooled::any(x.len()), down, ..Default::default() };
+        self.up.backward(&d_up, &mut made.x, false)?;
+        made.up = weights(&self.up, x, &d_up)?;
+        if let (Some(gate), Some(d_gate)) = (&self.gate, d_gate) {
+            gate.backward(&d_gate, &mut made.x, true)?;
+            made.gate = weights(gate, x, &d_gate)?;
+        }
+        Ok(made)
+    }
+}
+
+/// Gradients of weight and bias.
+fn weights(dense: &Dense, x: &[f32], d_out: &[f32]) -> Result<[Pooled; 2], Error> {
+    let mut made = [dense.weight.len(), dense.bias.map_or(0, <[f32]>::len)].map(Pooled::any);
+    let [weight, bias] = &mut made;
+    dense.backward_weights(x, d_out, weight, bias)?;
+    Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(count: usize, seed: usize) -> Vec<f32> {
+        (0..count).map(|i| (((i + seed) * 7919 % 1013) as f32 - 506.0) / 700.0).collect()
+    }
+
+    /// `Σ d_out · out`, in f64 but for the pass itself.
+    fn dot(call: &FeedForward, x: &[f32], d_out: &[f32]) -> f64 {
+        let (out, _) = call.forward(x).unwrap();
+        out.iter().zip(d_out).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+    }
+
+    #[test]
+    fn gradients_agree_with_differences_of_the_forward_pass() {
+        let (rows, width, inner) = (5, 4, 6);
+        let x = numbers(rows * width, 1);
+        let d_out = numbers(rows * width, 2);
+        let (up, gate, down) =
+            (numbers(width * inner, 3), numbers(width * inner, 4), numbers(inner * width, 5));
+        let (wide, narrow) = (numbers(inner, 6), numbers(width, 7));
+        for has_gate in [false, true] {
+            let slots = [&x, &up, &wide, &gate, &wide, &down, &narrow].map(Clone::clone);
+            let value = |slots: &[Vec<f32>; 7]| {
+                let [x, up, up_bias, gate, gate_bias, down, down_bias] = slots;
+                let dense = |from, to, weight, bias| Dense { from, to, weight, bias: Some(bias) };
+                let call = FeedForward {
+                    up: dense(width, inner, up, up_bias),
+                    gate: has_gate.then(|| dense(width, inner, gate, gate_bias)),
+                    down: dense(inner, width, down, down_bias),
+                    bend: Bend::GeluTanh,
+                };
+                let (_, kept) = call.forward(x).unwrap();
+                (dot(&call, x, &d_out), call.backward(x, &kept, &d_out).unwrap())
+            };
+            let made = value(&slots).1;
+            let [up, gate, down] = [made.up, made.gate, made.down];
+            let gradients = [&made.x, &up[0], &up[1], &gate[0], &gate[1], &down[0], &down[1]];
+            for (slot, gradient) in gradients.into_iter().enumerate() {
+                for (at, found) in gradient.iter().enumerate() {
+                    let moved = |by: f32| {
+                        let mut slots = slots.clone();
+                        slots[slot][at] += by;
+                        value(&slots).0
+                    };
+                    // Differences of a pass in f32 have about three digits.
+                    let slope = (moved(1e-2) - moved(-1e-2)) / 2e-2;
+                    let near = (slope - f64::from(*found)).abs() < 2e-3 * (1.0 + slope.abs());
+                    assert!(near, "{has_gate} {slot} {at}: {slope} {found}");
+                }
+            }
+        }
+    }
+}

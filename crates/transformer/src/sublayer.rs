@@ -1,0 +1,176 @@
+//! A sublayer with its norm, its dropout and the stream past it as a single operation on the CPU: `x + drop(f(norm(x)))`,
+//! or `norm(x + drop(f(x)))`. What stands between is owned here, kept for the backward pass or formed again.
+
+use std::sync::{Mutex, PoisonError};
+
+use burn::tensor::Tensor;
+use whatwhere_attention::{
+    Error,
+    bridge::{Operand, Seen, operation},
+    projected::{Sublayer, dense},
+};
+use whatwhere_kernels::{self as kernels, Bend, Dense, Inner, Pooled, add_to};
+
+use crate::{NormPlace, dropout::Dropped, norm::EPSILON};
+
+/// What stands around a sublayer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Around {
+    pub(crate) place: NormPlace,
+    /// Whether the norm takes the mean away.
+    pub(crate) is_centred: bool,
+    pub(crate) dropped: Option<Dropped>,
+    /// Whether the backward pass forms again what stands between, instead of keeping it.
+    pub(crate) recomputes: bool,
+}
+
+/// What stands between.
+struct Between<K> {
+    /// What the norm gives, or what it is given where it stands last.
+    normed: Pooled,
+    /// Mean and scale of each row.
+    moments: Pooled,
+    inner: K,
+}
+
+/// The operation on x, the norm's gain and bias, and the sublayer's weights.
+pub(crate) fn around<S: Sublayer, const N: usize>(
+    sublayer: S,
+    around: Around,
+    operands: [Operand; N],
+    shape: [usize; 3],
+) -> Result<Tensor<3>, Error> {
+    let (out, between) = around.forward(&sublayer, &operands.each_ref().map(Operand::values))?;
+    let kept = Mutex::new((!around.recomputes).then_some(between));
+    Ok(operation(operands, shape, out, move |seen: Seen<N>| {
+        const CHECKED: &str = "the forward pass has checked the same call";
+        let kept = kept.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let between = match kept {
+            Some(between) => between,
+            None => around.forward(&sublayer, &seen.operands).expect(CHECKED).1,
+        };
+        let made = around.backward(&sublayer, &seen.operands, between, seen.d_out).expect(CHECKED);
+        made.try_into().expect("as many gradients as operands")
+    }))
+}
+
+impl Around {
+    fn forward<S: Sublayer>(
+        &self,
+        sublayer: &S,
+        operands: &[&[f32]],
+    ) -> Result<(Pooled, Between<S::Kept>), Error> {
+        let &[x, gain, bias, ref weights @ ..] = operands else { unreachable!("three and more") };
+        let norm = self.norm(gain, bias);
+        let mut moments = Pooled::any(x.len() / gain.len().max(1) * 2);
+        match self.place {
+            NormPlace::Pre => {
+                let mut normed = Pooled::any(x.len());
+                norm.forward(x, &mut normed, &mut moments)?;
+                let (mut out, inner) = sublayer.forward(&normed, weights)?;
+                self.drop(&mut out);
+                add_to(&mut out, x)?;
+                Ok((out, Between { normed, moments, inner }))
+            }
+            NormPlace::Post => {
+                let (mut sum, inner) = sublayer.forward(x, weights)?;
+                self.drop(&mut sum);
+                add_to(&mut sum, x)?;
+                let mut out = Pooled::any(x.len());
+                norm.forward(&sum, &mut out, &mut moments)?;
+                Ok((out, Between { normed: sum, moments, inner }))
+            }
+        }
+    }
+
+    fn backward<S: Sublayer>(
+        &self,
+        sublayer: &S,
+        operands: &[&[f32]],
+        between: Between<S::Kept>,
+        d_out: &[f32],
+    ) -> Result<Vec<Pooled>, Error> {
+        let &[x, gain, bias, ref weights @ ..] = operands else { unreachable!("three and more") };
+        let norm = self.norm(gain, bias);
+        let Between { normed, moments, inner } = between;
+        let (mut d_gain, mut d_bias) = (Pooled::any(gain.len()), Pooled::any(bias.len()));
+        let (d_x, d_weights) = match self.place {
+            NormPlace::Pre => {
+                let dropped = self.dropped.map(|_| self.dropped_copy(d_out));
+                let d_made = dropped.as_deref().unwrap_or(d_out);
+                let (d_normed, d_weights) = sublayer.backward(&normed, weights, &inner, d_made)?;
+                let mut d_x = Pooled::of(d_out);
+                norm.backward(x, &moments, &d_normed, &mut d_x, &mut d_gain, &mut d_bias)?;
+                (d_x, d_weights)
+            }
+            NormPlace::Post => {
+                let mut d_sum = Pooled::zeros(x.len());
+                norm.backward(&normed, &moments, d_out, &mut d_sum, &mut d_gain, &mut d_bias)?;
+                let dropped = self.dropped.map(|_| self.dropped_copy(&d_sum));
+                let d_made = dropped.as_deref().unwrap_or(&d_sum);
+                let (mut d_x, d_weights) = sublayer.backward(x, weights, &inner, d_made)?;
+                add_to(&mut d_x, &d_sum)?;
+                (d_x, d_weights)
+            }
+        };
+        Ok([d_x, d_gain, d_bias].into_iter().chain(d_weights).collect())
+    }
+
+    fn norm<'a>(&self, gain: &'a [f32], bias: &'a [f32]) -> kernels::Norm<'a> {
+        let bias = (!bias.is_empty()).then_some(bias);
+        kernels::Norm { is_centred: self.is_centred, epsilon: EPSILON as f32, gain, bias }
+    }
+
+    fn drop(&self, values: &mut [f32]) {
+        if let Some(dropped) = self.dropped {
+            dropped.apply(values);
+        }
+    }
+
+    fn dropped_copy(&self, values: &[f32]) -> Pooled {
+        let mut copy = Pooled::of(values);
+        self.drop(&mut copy);
+        copy
+    }
+}
+
+/// A feed-forward; its weights are those of up, gate and down, each with its bias, empty where there is none.
+pub(crate) struct FeedForward {
+    pub(crate) width: usize,
+    pub(crate) inner: usize,
+    pub(crate) bend: Bend,
+}
+
+impl FeedForward {
+    fn call<'a>(&self, weights: &[&'a [f32]]) -> kernels::FeedForward<'a> {
+        let &[up, up_bias, gate, gate_bias, down, down_bias] = weights else {
+            unreachable!("three weights and biases")
+        };
+        let wide = |weight, bias| -> Dense<'a> { dense(weight, bias, self.width) };
+        kernels::FeedForward {
+            up: wide(up, up_bias),
+            gate: (!gate.is_empty()).then(|| wide(gate, gate_bias)),
+            down: dense(down, down_bias, self.inner),
+            bend: self.bend,
+        }
+    }
+}
+
+impl Sublayer for FeedForward {
+    type Kept = Inner;
+
+    fn forward(&self, x: &[f32], weights: &[&[f32]]) -> Result<(Pooled, Inner), Error> {
+        Ok(self.call(weights).forward(x)?)
+    }
+
+    fn backward(
+        &self,
+        x: &[f32],
+        weights: &[&[f32]],
+        kept: &Inner,
+        d_out: &[f32],
+    ) -> Result<(Pooled, Vec<Pooled>), Error> {
+        let made = self.call(weights).backward(x, kept, d_out)?;
+        Ok((made.x, made.up.into_iter().chain(made.gate).chain(made.down).collect()))
+    }
+}
