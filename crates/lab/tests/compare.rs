@@ -75,12 +75,12 @@ fn run(comparison: &Comparison, count: &mut Count) -> Option<Results> {
     comparison.run(&mut Corpora::default(), &interrupt, count).unwrap()
 }
 
-/// Results as JSON with ten digits: reading a number may change its last bit.
+/// Results as JSON with eight decimals: reading a number may change its last bit.
 fn rounded(results: &Results) -> serde_json::Value {
     fn round(value: &mut serde_json::Value) {
         match value {
             serde_json::Value::Number(number) => {
-                *value = format!("{:.9e}", number.as_f64().unwrap()).into();
+                *value = format!("{:.8}", number.as_f64().unwrap()).into();
             }
             serde_json::Value::Array(items) => items.iter_mut().for_each(round),
             serde_json::Value::Object(fields) => fields.values_mut().for_each(round),
