@@ -147,6 +147,9 @@ pub fn gathered<const D: usize>(
     Tensor::from_primitive::<Autodiff<Flex>>(out)
 }
 
+/// Adds the gradient of a result to that of what it was read from.
+type Addition = dyn Fn(&[f32], &mut [f32]) + Send + Sync;
+
 #[derive(Debug)]
 struct Gathered;
 
@@ -154,7 +157,7 @@ struct Gathered;
 struct Added {
     /// A leaf, which its module holds anyway.
     parameter: FloatTensor<Autodiff<Flex>>,
-    add: Arc<dyn Fn(&[f32], &mut [f32]) + Send + Sync>,
+    add: Arc<Addition>,
 }
 
 impl std::fmt::Debug for Added {
