@@ -74,6 +74,10 @@ macro_rules! gpt {
 const A: &str = gpt!("vocabulary = 256\nwidth = 256\nlayers = 6", "heads = 8\nposition = 'rotary'");
 const A_POLAR: &str =
     gpt!("vocabulary = 256\nwidth = 256\nlayers = 6", "heads = 8\nposition = 'polar'");
+const A_BLOCK: &str = gpt!(
+    "vocabulary = 256\nwidth = 256\nlayers = 6\nrecompute = 'block'",
+    "heads = 8\nposition = 'rotary'"
+);
 const A_WINDOW: &str = gpt!(
     "vocabulary = 256\nwidth = 256\nlayers = 6",
     "heads = 8\nposition = 'rotary'\npattern = { kind = 'window', left = 255 }"
@@ -106,6 +110,13 @@ pub(crate) fn cases() -> Vec<Case> {
             rival: Rival::Ours("A with rotary", train(A, 8, 512)),
             target: Some(0.9),
             memory: Some(1.15),
+        },
+        Case {
+            name: "A, recompute = block",
+            ours: train(A_BLOCK, 8, 512),
+            rival: Rival::Ours("A, recompute = none", train(A, 8, 512)),
+            target: None,
+            memory: None,
         },
         Case {
             name: "A, 4096 × 1, window 256",

@@ -17,7 +17,7 @@ use burn_autodiff::{
 use burn_backend::tensor::FloatTensor;
 use burn_flex::{Flex, FlexTensor};
 use burn_std::{AccessError, AccessPolicy, AllocationController, AllocationProperty, Bytes, Shape};
-use whatwhere_kernels::Pooled;
+use whatwhere_kernels::{Pooled, add_to, square_sum};
 
 /// A tensor on the CPU, tracked or not, ready to be read as a slice.
 #[derive(Debug)]
@@ -43,9 +43,31 @@ impl Operand {
     }
 
     /// Values of one's own, untracked.
-    pub fn of(values: Pooled) -> Self {
+    fn of(values: Pooled) -> Self {
         let length = values.len();
         Self { tracked: None, values: tensor(values, [length]) }
+    }
+
+    /// So many zeros, untracked.
+    pub fn zeros(length: usize) -> Self {
+        Self::of(Pooled::zeros(length))
+    }
+
+    /// The sum of the values' squares.
+    pub fn square_sum(&self) -> f64 {
+        square_sum(self.values())
+    }
+
+    /// Adds the values of another operand, as many, in place if nobody else holds these.
+    ///
+    /// # Panics
+    /// If there are more or fewer.
+    pub fn add(&mut self, more: &Self) {
+        if self.values.try_storage_mut::<f32>().is_none() {
+            *self = Self::of(Pooled::of(self.values()));
+        }
+        let sum = self.values.try_storage_mut().expect("a copy of one's own");
+        add_to(sum, more.values()).expect("as many values");
     }
 
     /// An operand without values, where an operation has nothing in its place.
@@ -56,11 +78,6 @@ impl Operand {
     /// The values, row-major.
     pub fn values(&self) -> &[f32] {
         values(&self.values)
-    }
-
-    /// The same to be changed in place, if nobody else holds them.
-    pub fn values_mut(&mut self) -> Option<&mut [f32]> {
-        self.values.try_storage_mut()
     }
 }
 
@@ -130,6 +147,9 @@ pub fn gathered<const D: usize>(
     Tensor::from_primitive::<Autodiff<Flex>>(out)
 }
 
+/// Adds the gradient of a result to that of what it was read from.
+type Addition = dyn Fn(&[f32], &mut [f32]) + Send + Sync;
+
 #[derive(Debug)]
 struct Gathered;
 
@@ -137,7 +157,7 @@ struct Gathered;
 struct Added {
     /// A leaf, which its module holds anyway.
     parameter: FloatTensor<Autodiff<Flex>>,
-    add: Arc<dyn Fn(&[f32], &mut [f32]) + Send + Sync>,
+    add: Arc<Addition>,
 }
 
 impl std::fmt::Debug for Added {

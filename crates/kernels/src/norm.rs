@@ -168,6 +168,7 @@ impl Norm<'_> {
 
 /// A sum over slices of one length, in a fixed order that the compiler can keep in vectors.
 #[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "the line is one of each slice")]
 fn sum<const N: usize>(slices: [&[f32]; N], value: impl Fn([f32; N]) -> f32) -> f32 {
     let parts = slices.map(<[f32]>::as_chunks::<LANES>);
     let mut lanes = [0.0; LANES];

@@ -10,6 +10,9 @@ use whatwhere_kernels::{Bend, CrossEntropy, Embedding, Gate, Norm, Pooled, Surpr
 
 use crate::{Activation, dropout::Dropped, norm::EPSILON};
 
+/// The update of weights, for optimisers, which know no kernels.
+pub use whatwhere_kernels::Adam;
+
 const CHECKED: &str = "the forward pass has checked the same call";
 
 /// A norm of every row.

@@ -22,15 +22,25 @@ const KINDS: [&str; 3] = [
 ];
 
 fn model(kind: &str, recompute: &str) -> Model {
+    model_of(16, kind, recompute)
+}
+
+fn model_of(width: usize, kind: &str, recompute: &str) -> Model {
     let text = format!(
-        "family = 'encoder_decoder'\nvocabulary = 11\nwidth = 16\nlayers = 2\nfeed_forward = 24\n\
+        "family = 'encoder_decoder'\nvocabulary = 11\nwidth = {width}\nlayers = 2\nfeed_forward = 24\n\
          recompute = '{recompute}'\n{kind}"
     );
     ModelSettings::from_toml(&text).unwrap().build(3, &Device::flex().autodiff()).unwrap()
 }
 
 /// The logits, and the gradient of every parameter by its name.
-fn pass(model: &Model, path: Path) -> (Vec<f32>, Vec<(String, Vec<f32>)>) {
+fn pass(model: &Model, path: Path) -> Passed {
+    pass_over(model, path, 9)
+}
+
+type Passed = (Vec<f32>, Vec<(String, Vec<f32>)>);
+
+fn pass_over(model: &Model, path: Path, length: usize) -> Passed {
     let device = Device::flex().autodiff();
     let rows = |batch: usize, length: usize| {
         let row = |i: usize| (0..length).map(|j| ((i * 5 + j * 3 + j * j) % 11) as u32).collect();
@@ -39,7 +49,7 @@ fn pass(model: &Model, path: Path) -> (Vec<f32>, Vec<(String, Vec<f32>)>) {
     let mut source = rows(2, 7);
     source.lengths = Some(vec![7, 4]);
     let mode = Mode { seed: Some(5), path };
-    let logits = model.forward(Some(&source), &rows(2, 9), mode).unwrap();
+    let logits = model.forward(Some(&source), &rows(2, length), mode).unwrap();
     let gradients = logits.clone().powi_scalar(2).sum().backward();
     let mut reading = Reading { gradients, path: Vec::new(), found: Vec::new() };
     model.visit(&mut reading);
@@ -97,6 +107,20 @@ fn gradients_of_all_parameters_agree_with_the_composed_ones() {
             let each = fused.iter().zip(composed).map(|(a, b)| (a - b).abs() / (1.0 + b.abs()));
             let far = each.fold(0.0, f32::max);
             assert!(far < TOLERANCE, "{name}: {far} {kind}");
+        }
+    }
+}
+
+/// Large enough that buffers come from the pool, where they hold what was left in them.
+#[test]
+fn neither_used_buffers_nor_threads_change_a_bit() {
+    for kind in KINDS {
+        let model = model_of(64, kind, "none");
+        let first = pass_over(&model, Path::Fused, 70);
+        for threads in [1, 2, 4] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let again = pool.install(|| pass_over(&model, Path::Fused, 70));
+            assert!(again == first, "{threads} threads {kind}");
         }
     }
 }

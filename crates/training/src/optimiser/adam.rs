@@ -2,7 +2,7 @@
 //! <https://arxiv.org/abs/1711.05101>, whose decay does not pass through the moments.
 
 use serde::{Deserialize, Serialize};
-use whatwhere_kernels as kernels;
+use whatwhere_transformer::fused;
 
 use super::{Rule, Update};
 use crate::Error;
@@ -66,7 +66,7 @@ impl AdamW {
         let Update { values, gradient, factor, slots, decays, lr, step, .. } = update;
         let [means, squares] = slots else { unreachable!("two slots") };
         let power = |beta: f64| 1.0 - beta.powf(step as f64);
-        let adam = kernels::Adam {
+        let adam = fused::Adam {
             beta1: self.beta1 as f32,
             beta2: self.beta2 as f32,
             epsilon: self.epsilon as f32,

@@ -14,7 +14,6 @@ use burn::{
 };
 use serde::{Deserialize, Serialize};
 use whatwhere_attention::bridge::Operand;
-use whatwhere_kernels::{Pooled, add_to, square_sum};
 use whatwhere_transformer::Model;
 
 use crate::Error;
@@ -115,7 +114,7 @@ impl Collected {
 
     /// The length of all gradients together.
     pub(crate) fn norm(&self) -> f64 {
-        let squares = self.values.iter().map(|values| square_sum(values.values())).sum::<f64>();
+        let squares = self.values.iter().map(Operand::square_sum).sum::<f64>();
         squares.sqrt() * self.factor
     }
 
@@ -150,18 +149,13 @@ impl ModuleVisitor for Taking<'_> {
         // A parameter that no target reaches has no gradient.
         let gradient = match value.grad_remove(&mut self.gradients) {
             Some(gradient) => Operand::new(gradient).expect("gradients are f32 on the CPU"),
-            None => Operand::of(Pooled::zeros(value.shape().num_elements())),
+            None => Operand::zeros(value.shape().num_elements()),
         };
         if self.first {
             self.into.names.push(self.path.join("."));
             self.into.values.push(gradient);
         } else {
-            let sum = &mut self.into.values[self.at];
-            if sum.values_mut().is_none() {
-                *sum = Operand::of(Pooled::of(sum.values()));
-            }
-            let sum = sum.values_mut().expect("a copy of one's own");
-            add_to(sum, gradient.values()).expect("as long as before");
+            self.into.values[self.at].add(&gradient);
         }
         self.at += 1;
     }
