@@ -44,7 +44,7 @@ fn a_comparison_prints_a_table_a_verdict_and_the_path_of_its_report() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let words = text(&output.stdout);
     for expected in
-        ["at 512", "lowest loss at the trained length", "One seed", "report: c/report.html"]
+        ["at 512", "The lowest loss at the trained length has", "One seed", "report: c/report.html"]
     {
         assert!(words.contains(expected), "{expected} in {words}");
     }

@@ -63,8 +63,8 @@ impl Results {
             format!(", then {} with {}", cell.name, figure(&loss))
         });
         Some(format!(
-            "{} has the lowest loss at the trained length, {}{gap}.",
-            capital(&best.name),
+            "The lowest loss at the trained length has {}: {}{gap}.",
+            best.name,
             figure(&summary)
         ))
     }
@@ -158,8 +158,8 @@ impl Results {
             return None;
         }
         Some(format!(
-            "{} trains fastest ({:.0} tokens/s), {} slowest ({:.0}, {:.2} × the time).",
-            capital(first.0),
+            "The fastest to train is {} ({:.0} tokens/s), the slowest {} ({:.0}, {:.2} × the time).",
+            first.0,
             first.1,
             last.0,
             last.1,

@@ -71,13 +71,15 @@ fn learning(results: &Results) -> String {
 }
 
 fn lengths(results: &Results) -> String {
-    let series: Vec<Series> = trained(results)
+    let mut series: Vec<Series> = trained(results)
         .flat_map(|cell| {
             let runs: Vec<Vec<AtLength>> =
                 cell.runs().iter().map(|run| run.lengths.clone()).collect();
             by_length(&cell.name, &runs)
         })
         .collect();
+    // Scaled ones last, so that a cell has the same colour in every chart.
+    series.sort_by_key(|series| series.dashed);
     let first = results.cells.iter().flat_map(CellResult::runs).next();
     Lines {
         title: "Loss against length".into(),
