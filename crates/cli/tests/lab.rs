@@ -49,9 +49,13 @@ fn a_comparison_prints_a_table_a_verdict_and_the_path_of_its_report() {
         assert!(words.contains(expected), "{expected} in {words}");
     }
     assert!(!words.contains('\x1b'));
-    for file in
-        ["report.html", "results.csv", "results.json", "runs/rotary/seed-0/model.safetensors"]
-    {
+    for file in [
+        "report.html",
+        "results.csv",
+        "results.json",
+        "charts/lengths.svg",
+        "runs/rotary/seed-0/model.safetensors",
+    ] {
         assert!(folder.path().join("c").join(file).is_file(), "{file}");
     }
 

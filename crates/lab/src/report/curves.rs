@@ -11,26 +11,30 @@ use crate::{
 /// Losses further than this above the best are off the chart: a curve that explodes must not flatten all others.
 const HEADROOM: f64 = 2.5;
 
-/// Note and drawing of each chart that has something to show.
-pub(super) fn all(results: &Results) -> Vec<(&'static str, String)> {
+/// Name, note and drawing of each chart that has something to show.
+pub(super) fn all(results: &Results) -> Vec<(&'static str, &'static str, String)> {
     let mut charts = vec![(
+        "learning",
         "Validation while training; the mean over seeds, and the lowest and highest seed as a band.",
         learning(results),
     )];
     let has_lengths = results.cells.iter().any(|cell| cell.lengths.len() > 1);
     if has_lengths {
         charts.push((
+            "lengths",
             "The same held-out text, cut into longer windows; nothing is trained beyond the marked length. Dashed: rotary \
              scaled at evaluation. Losses far above the best leave the chart.",
             lengths(results),
         ));
         charts.push((
+            "places",
             "In the longest windows: the mean loss of the places up to each point. A model that uses a longer context falls; \
              one that loses its way rises.",
             places(results),
         ));
     }
     charts.push((
+        "cost",
         "Each dot is a cell; its line is the 95 % confidence interval over seeds.",
         cost(results),
     ));

@@ -16,7 +16,7 @@ use whatwhere_training::files;
 
 use crate::{
     Error,
-    chart::{Lines, escape, page},
+    chart::{Lines, escape, page, standalone},
     extrapolate::AtLength,
     results::Results,
 };
@@ -28,6 +28,14 @@ pub fn save(results: &[Results], folder: &Path) -> Result<PathBuf, Error> {
     write(&folder.join("results.json"), &json)?;
     let csv: String = results.iter().map(Results::csv).collect();
     write(&folder.join("results.csv"), &csv)?;
+    for part in results {
+        // Beside the runs that they show.
+        let charts = part.folder.join("charts");
+        make_folder(&charts)?;
+        for (name, _, svg) in curves::all(part) {
+            write(&charts.join(format!("{name}.svg")), &standalone(&svg))?;
+        }
+    }
     let report = folder.join("report.html");
     write(&report, &html(results))?;
     Ok(report)
@@ -68,7 +76,7 @@ fn section(results: &Results, body: &mut String) {
     *body += "</ul>\n<h3>Ranking</h3>\n";
     *body += &table::ranking(results);
     *body += &table::scalings(results);
-    for (note, svg) in curves::all(results) {
+    for (_, note, svg) in curves::all(results) {
         *body += &figure(&svg, note);
     }
     heads::maps(results, body);
