@@ -16,15 +16,20 @@ thread_local! {
 }
 
 /// Runs `work` on every task with the current rayon pool, in order of the list as threads become free.
+///
+/// A pattern's own function may call attention again. Such a call stays on its thread: if it waited for others, rayon
+/// could give that thread another task of the outer call, which would wait for its turn above the task whose turn it is.
 pub(crate) fn run<T: Send>(tasks: Vec<T>, work: impl Fn(T, &mut Scratch) + Sync) {
     let threads = rayon::current_num_threads().min(tasks.len());
     let tasks: Vec<Mutex<Option<T>>> = tasks.into_iter().map(|t| Mutex::new(Some(t))).collect();
     let next = AtomicUsize::new(0);
-    let worker = || {
+    let worker = |owns_call: bool| {
         SCRATCH.with(|scratch| {
-            // A pattern's own function may call attention again on this thread; it then gets fresh buffers.
             let mut fresh = Scratch::default();
             let mut kept = scratch.try_borrow_mut();
+            if kept.is_err() && !owns_call {
+                return; // Inside another task; whoever owns the call does the work.
+            }
             let scratch = kept.as_deref_mut().unwrap_or(&mut fresh);
             while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let task = task.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -34,13 +39,15 @@ pub(crate) fn run<T: Send>(tasks: Vec<T>, work: impl Fn(T, &mut Scratch) + Sync)
             }
         });
     };
-    if threads <= 1 {
-        worker();
+    let is_nested = SCRATCH.with(|scratch| scratch.try_borrow_mut().is_err());
+    if threads <= 1 || is_nested {
+        worker(true);
     } else {
         rayon::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|_| worker());
+            for _ in 1..threads {
+                scope.spawn(|_| worker(false));
             }
+            worker(true);
         });
     }
 }
