@@ -34,7 +34,7 @@ fn comparison(folder: &Path, axes: &[&str]) -> Comparison {
         title: "a test".into(),
         settings: SETTINGS.into(),
         changes: Vec::new(),
-        axes: axes.iter().map(|axis| Axis::parse(axis).unwrap()).collect(),
+        axes: axes.iter().map(|axis| Axis::parse(axis).expect("an axis")).collect(),
         seeds: 2,
         budget: None,
         lengths: Some(vec![32, 64]),
@@ -72,7 +72,7 @@ impl Spectator for Count {
 fn run(comparison: &Comparison, count: &mut Count) -> Option<Results> {
     let interrupt =
         count.stop_after.as_ref().map_or(Interrupt::default(), |(_, stop)| stop.clone());
-    comparison.run(&mut Corpora::default(), &interrupt, count).unwrap()
+    comparison.run(&mut Corpora::default(), &interrupt, count).expect("a comparison")
 }
 
 /// Results as JSON with eight decimals: reading a number may change its last bit.
@@ -80,14 +80,14 @@ fn rounded(results: &Results) -> serde_json::Value {
     fn round(value: &mut serde_json::Value) {
         match value {
             serde_json::Value::Number(number) => {
-                *value = format!("{:.8}", number.as_f64().unwrap()).into();
+                *value = format!("{:.8}", number.as_f64().expect("a float")).into();
             }
             serde_json::Value::Array(items) => items.iter_mut().for_each(round),
             serde_json::Value::Object(fields) => fields.values_mut().for_each(round),
             _ => {}
         }
     }
-    let mut value = serde_json::to_value(results).unwrap();
+    let mut value = serde_json::to_value(results).expect("JSON");
     round(&mut value);
     value
 }
@@ -146,7 +146,7 @@ fn cells_that_do_not_compose_or_fail_leave_the_others_alone() {
         .collect();
     assert_eq!(states, ["trained", "refused", "failed", "refused"]);
 
-    let report = report::save(&[results.clone()], folder.path()).unwrap();
+    let report = report::save(std::slice::from_ref(&results), folder.path()).unwrap();
     let html = fs::read_to_string(report).unwrap();
     for expected in ["does not compose", "failed", "<svg", "Verdict", "Loss at other lengths"] {
         assert!(html.contains(expected), "{expected}");
