@@ -8,7 +8,7 @@ const MAY_KNOW: [(&str, &[&str]); 7] = [
     ("attention", &["kernels"]),
     ("transformer", &["attention", "kernels"]),
     ("data", &[]),
-    ("training", &["attention", "data", "kernels", "transformer"]),
+    ("training", &["attention", "data", "transformer"]),
     ("lab", &["attention", "data", "kernels", "training", "transformer"]),
     ("cli", &["attention", "data", "kernels", "lab", "training", "transformer"]),
 ];

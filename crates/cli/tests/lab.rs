@@ -114,6 +114,17 @@ fn wrong_requests_are_refused_before_anything_trains() {
 }
 
 #[test]
+fn a_comparison_in_which_nothing_trains_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut args = vec!["compare", "--data", "missing.txt", "--over", "position=rotary,alibi"];
+    args.extend(TINY);
+    let output = run(folder.path(), &args);
+    assert_eq!(output.status.code(), Some(1));
+    let words = text(&output.stderr);
+    assert!(words.contains("no cell could be trained: missing.txt: No such file"), "{words}");
+}
+
+#[test]
 fn claims_are_listed_and_checked() {
     let folder = tempfile::tempdir().unwrap();
     let list = run(folder.path(), &["reproduce"]);

@@ -178,6 +178,16 @@ impl Results {
         }
     }
 
+    /// Why the first cell has no run, if none has any.
+    pub fn nothing_trained(&self) -> Option<&str> {
+        let mut reasons = self.cells.iter().map(|cell| match &cell.outcome {
+            Outcome::Trained { .. } => None,
+            Outcome::Refused { reason } | Outcome::Failed { reason } => Some(reason.as_str()),
+        });
+        let first = reasons.next()??;
+        reasons.all(|reason| reason.is_some()).then_some(first)
+    }
+
     /// Trained cells, best first.
     pub fn ranking(&self) -> Vec<&CellResult> {
         let mut ranking: Vec<&CellResult> =

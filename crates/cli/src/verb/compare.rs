@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use anyhow::bail;
 use clap::Args;
 use serde_json::json;
 use whatwhere_lab::{
@@ -144,6 +145,9 @@ fn finish(results: Option<Vec<Results>>, folder: &Path, json: bool) -> anyhow::R
         std::process::exit(EXIT_CODE);
     };
     let report = report::save(&results, folder)?;
+    if let Some(reason) = results.iter().find_map(Results::nothing_trained) {
+        bail!("no cell could be trained: {reason}");
+    }
     let mut out = io::stdout();
     if json {
         writeln!(out, "{}", json!({ "report": report, "results": results }))?;
