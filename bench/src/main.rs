@@ -23,14 +23,14 @@ use std::{
 
 use anyhow::{Result, bail};
 use clap::Parser;
-use whatwhere_bench::{cpu, place::Place, talk::Died};
+use whatwhere_bench::{cpu, format::Format, place::Place, talk::Died};
 use whatwhere_kernels::Simd;
 
 use crate::{
     cases::{Case, cases},
     measure::Session,
     ours::Task,
-    table::Format,
+    table::Row,
     worker::Worker,
 };
 
@@ -148,7 +148,7 @@ fn run(args: &Args) -> Result<()> {
 /// Measures the cases and prints each as soon as it is known. One that fails does not stop the others.
 fn print(mut session: Session, cases: &[Case], format: Format, machine: &[String]) -> Result<()> {
     let mut out = io::stdout().lock();
-    format.start(machine, &mut out)?;
+    format.start::<Row>(machine, &mut out)?;
     let mut failed = Vec::new();
     for (i, case) in cases.iter().enumerate() {
         eprintln!("[{}/{}] {}", i + 1, cases.len(), case.name);

@@ -1,11 +1,9 @@
-//! The results, as a table to read, as Markdown, or as one JSON object per line.
+//! What a case found, as a row of the table.
 
-use std::{
-    collections::BTreeMap,
-    io::{self, Write},
-};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
+use whatwhere_bench::format::{self, Column};
 
 use crate::cases::{Case, Measure};
 
@@ -56,12 +54,16 @@ impl Row {
         self.rival_gflops = gflops(case.rival_flops(), self.rival_ms);
         self.peak_share = self.ours_gflops.map(|gflops| gflops / peak);
     }
+}
 
-    fn cells(&self) -> [String; 13] {
+impl format::Row for Row {
+    const COLUMNS: &'static [Column] = &COLUMNS;
+
+    fn cells(&self) -> Vec<String> {
         let show = |value: Option<f64>, digits: usize| {
             value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
         };
-        [
+        vec![
             self.case.clone(),
             show(self.ours_ms, 2),
             self.rival.clone(),
@@ -85,7 +87,7 @@ impl Row {
 }
 
 /// Titles and widths of the table's columns; those of text are aligned left.
-const COLUMNS: [(&str, usize, bool); 13] = [
+const COLUMNS: [Column; 13] = [
     ("case", 51, true),
     ("ours ms", 8, false),
     ("rival", 35, true),
@@ -100,47 +102,6 @@ const COLUMNS: [(&str, usize, bool); 13] = [
     ("rival's", 7, false),
     ("error", 5, false),
 ];
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
-    Table,
-    Markdown,
-    Json,
-}
-
-impl Format {
-    /// What comes before the rows: the machine, and the columns' titles.
-    pub(crate) fn start(self, machine: &[String], to: &mut impl Write) -> io::Result<()> {
-        let titles = COLUMNS.map(|(title, _, _)| title.to_owned());
-        match self {
-            Self::Json => Ok(()),
-            Self::Table => {
-                machine.iter().try_for_each(|line| writeln!(to, "{line}"))?;
-                writeln!(to, "\n{}", aligned(&titles))
-            }
-            Self::Markdown => {
-                machine.iter().try_for_each(|line| writeln!(to, "- {line}"))?;
-                let rule = COLUMNS.map(|(_, _, left)| if left { "---" } else { "---:" });
-                writeln!(to, "\n| {} |\n| {} |", titles.join(" | "), rule.join(" | "))
-            }
-        }
-    }
-
-    pub(crate) fn row(self, row: &Row, to: &mut impl Write) -> io::Result<()> {
-        match self {
-            Self::Json => writeln!(to, "{}", serde_json::to_string(row)?),
-            Self::Table => writeln!(to, "{}", aligned(&row.cells())),
-            Self::Markdown => writeln!(to, "| {} |", row.cells().join(" | ")),
-        }
-    }
-}
-
-fn aligned(cells: &[String; 13]) -> String {
-    let padded = cells.iter().zip(COLUMNS).map(|(cell, (_, width, left))| {
-        if left { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-    });
-    padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-}
 
 #[cfg(test)]
 mod tests {

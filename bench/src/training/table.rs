@@ -1,11 +1,9 @@
-//! The results, as a table to read, as Markdown, or as one JSON object per line.
+//! What a case found, as a row of the table.
 
-use std::{
-    collections::BTreeMap,
-    io::{self, Write},
-};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
+use whatwhere_bench::format::{self, Column};
 
 use crate::{cases::Case, rival::Side};
 
@@ -67,12 +65,16 @@ impl Row {
             ways: rivals.iter().map(|(name, side)| (name.clone(), side.best)).collect(),
         }
     }
+}
 
-    fn cells(&self) -> [String; COLUMNS.len()] {
+impl format::Row for Row {
+    const COLUMNS: &'static [Column] = &COLUMNS;
+
+    fn cells(&self) -> Vec<String> {
         let show = |value: Option<f64>| {
             value.map_or_else(|| "–".to_owned(), |value| format!("{value:.2}"))
         };
-        [
+        vec![
             self.case.clone(),
             format!("{:.0}", self.ours_tokens_per_second),
             self.rival.clone(),
@@ -91,7 +93,7 @@ impl Row {
 }
 
 /// Titles and widths of the table's columns; those of text are aligned left.
-const COLUMNS: [(&str, usize, bool); 13] = [
+const COLUMNS: [Column; 13] = [
     ("case", 28, true),
     ("tokens/s", 8, false),
     ("rival", 19, true),
@@ -106,47 +108,6 @@ const COLUMNS: [(&str, usize, bool); 13] = [
     ("fresh", 6, false),
     ("rival's", 7, false),
 ];
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
-    Table,
-    Markdown,
-    Json,
-}
-
-impl Format {
-    /// What comes before the rows: the machine, and the columns' titles.
-    pub(crate) fn start(self, machine: &[String], to: &mut impl Write) -> io::Result<()> {
-        let titles = COLUMNS.map(|(title, _, _)| title.to_owned());
-        match self {
-            Self::Json => Ok(()),
-            Self::Table => {
-                machine.iter().try_for_each(|line| writeln!(to, "{line}"))?;
-                writeln!(to, "\n{}", aligned(&titles))
-            }
-            Self::Markdown => {
-                machine.iter().try_for_each(|line| writeln!(to, "- {line}"))?;
-                let rule = COLUMNS.map(|(_, _, left)| if left { "---" } else { "---:" });
-                writeln!(to, "\n| {} |\n| {} |", titles.join(" | "), rule.join(" | "))
-            }
-        }
-    }
-
-    pub(crate) fn row(self, row: &Row, to: &mut impl Write) -> io::Result<()> {
-        match self {
-            Self::Json => writeln!(to, "{}", serde_json::to_string(row)?),
-            Self::Table => writeln!(to, "{}", aligned(&row.cells())),
-            Self::Markdown => writeln!(to, "| {} |", row.cells().join(" | ")),
-        }
-    }
-}
-
-fn aligned(cells: &[String; COLUMNS.len()]) -> String {
-    let padded = cells.iter().zip(COLUMNS).map(|(cell, (_, width, left))| {
-        if left { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-    });
-    padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-}
 
 #[cfg(test)]
 mod tests {
