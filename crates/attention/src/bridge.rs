@@ -124,6 +124,14 @@ pub fn operation<const N: usize, const D: usize>(
     Tensor::from_primitive::<Autodiff<Flex>>(out)
 }
 
+/// Values as a tensor of `shape` that nothing is learned from.
+///
+/// # Panics
+/// If there are more or fewer values than the shape asks for.
+pub fn untracked<const D: usize>(values: Pooled, shape: [usize; D]) -> Tensor<D> {
+    Tensor::from_primitive::<Flex>(tensor(values, shape))
+}
+
 /// The result of reading parts of a parameter, whose gradient is added by `add` to what the parameter has already: its
 /// table is large, and a second one of zeros would be most of the work. The operand must be a parameter itself.
 ///

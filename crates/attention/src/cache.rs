@@ -1,8 +1,9 @@
 //! The cache: what a layer remembers between calls, so that new tokens cost only themselves.
 //!
 //! Keys are kept as they were before any feature, because the kernels turn them while they compare: so a scaling that
-//! follows the length stays right, and one cache serves every encoding. Under a pattern with a bounded reach the oldest
-//! keys are dropped and the cache stays bounded. Linear mixing keeps sums instead of keys.
+//! follows the length stays right, and one cache serves every encoding. Keys are written into room that grows by half, so
+//! that a token does not copy those before it. Under a pattern with a bounded reach the oldest keys are dropped and the
+//! cache stays bounded. Linear mixing keeps sums instead of keys.
 
 use burn::tensor::{Int, Tensor};
 
@@ -20,14 +21,19 @@ pub struct Cache {
     length: usize,
 }
 
-/// Keys and values, `[batch, kv_heads, keys, head_dim]` each.
+/// Keys and values, `[batch, kv_heads, room, head_dim]` each.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
     pub(crate) keys: Tensor<4>,
     pub(crate) values: Tensor<4>,
+    /// Keys that are there; the rest is room for more.
+    pub(crate) count: usize,
     /// Place of the first key that is still kept.
     pub(crate) first: usize,
 }
+
+/// Room is a multiple of so many keys.
+const STEP: usize = 64;
 
 impl Cache {
     /// An empty cache.
@@ -42,7 +48,7 @@ impl Cache {
 
     /// Keys held at the moment.
     pub fn keys(&self) -> usize {
-        self.kept.as_ref().map_or(0, |kept| kept.keys.dims()[2])
+        self.kept.as_ref().map_or(0, |kept| kept.count)
     }
 
     /// Forgets everything.
@@ -95,11 +101,25 @@ impl Cache {
         self.length += tokens;
     }
 
-    /// Appends keys and values, and returns all of them.
-    pub(crate) fn append(&mut self, k: Tensor<4>, v: Tensor<4>) -> Result<Kept, Error> {
+    /// Holds these keys and values, to which nothing will be added.
+    pub(crate) fn hold(&mut self, keys: Tensor<4>, values: Tensor<4>) -> Kept {
+        let count = keys.dims()[2];
+        let kept = Kept { keys, values, count, first: self.length };
+        self.length += count;
+        self.kept.insert(kept).clone()
+    }
+
+    /// Appends keys and values, and returns all that a query can see; one that sees `reach` keys, itself among them, needs
+    /// no older ones.
+    pub(crate) fn append(
+        &mut self,
+        k: Tensor<4>,
+        v: Tensor<4>,
+        reach: Option<usize>,
+    ) -> Result<Kept, Error> {
         let added = k.dims()[2];
-        let kept = match self.kept.take() {
-            None => Kept { keys: k, values: v, first: self.length },
+        let mut kept = match self.kept.take() {
+            None => Kept { count: 0, first: self.length, keys: k.clone(), values: v.clone() },
             Some(kept) => {
                 let (held, new) = (kept.keys.dims()[0], k.dims()[0]);
                 if held != new {
@@ -107,30 +127,54 @@ impl Cache {
                     self.kept = Some(kept);
                     return Err(Error::setting("cache", "in use", reason));
                 }
-                Kept {
-                    keys: Tensor::cat(vec![kept.keys, k], 2),
-                    values: Tensor::cat(vec![kept.values, v], 2),
-                    first: kept.first,
-                }
+                kept
             }
         };
+        // The first new query stands at `length` and sees `reach` keys before it.
+        let oldest = reach.map_or(0, |reach| self.length.saturating_sub(reach));
+        kept.make_room(added, oldest.saturating_sub(kept.first));
+        kept.write(k, v);
         self.length += added;
         self.kept = Some(kept.clone());
         Ok(kept)
     }
+}
 
-    /// Drops the keys that no later query can see.
-    pub(crate) fn shorten(&mut self, reach: Option<usize>) {
-        let (Some(reach), Some(kept)) = (reach, &mut self.kept) else { return };
-        let held = kept.keys.dims()[2];
-        // The next query stands at `length` and sees `reach` keys before it.
-        let oldest = self.length.saturating_sub(reach);
-        let drop = oldest.saturating_sub(kept.first).min(held);
-        if drop > 0 {
-            kept.keys = kept.keys.clone().narrow(2, drop, held - drop);
-            kept.values = kept.values.clone().narrow(2, drop, held - drop);
-            kept.first += drop;
+impl Kept {
+    /// Room for more keys. If there is not enough, the oldest go, as many as nobody needs.
+    fn make_room(&mut self, added: usize, unneeded: usize) {
+        let [batch, heads, room, dim] = self.keys.dims();
+        if self.count > 0 && self.count + added <= room {
+            return;
         }
+        let unneeded = unneeded.min(self.count);
+        let (first, left) = (unneeded, self.count - unneeded);
+        let room = (left + added + (left + added) / 2).next_multiple_of(STEP);
+        let larger = |old: &Tensor<4>, width| {
+            let new = Tensor::zeros([batch, heads, room, width], &old.device());
+            if left == 0 {
+                return new;
+            }
+            let old = old.clone().narrow(2, first, left);
+            new.slice_assign([0..batch, 0..heads, 0..left, 0..width], old)
+        };
+        (self.keys, self.values) =
+            (larger(&self.keys, dim), larger(&self.values, self.values.dims()[3]));
+        (self.count, self.first) = (left, self.first + unneeded);
+    }
+
+    /// Writes keys and values behind those that are there.
+    fn write(&mut self, k: Tensor<4>, v: Tensor<4>) {
+        let ([batch, heads, added, dim], width) = (k.dims(), v.dims()[3]);
+        let places = self.count..self.count + added;
+        let put = |old: &mut Tensor<4>, new, width| {
+            // The only owner, so that it is written in place.
+            let owned = std::mem::replace(old, Tensor::zeros([1, 1, 1, 1], &old.device()));
+            *old = owned.slice_assign([0..batch, 0..heads, places.clone(), 0..width], new);
+        };
+        put(&mut self.keys, k, dim);
+        put(&mut self.values, v, width);
+        self.count += added;
     }
 }
 

@@ -16,6 +16,8 @@ pub struct Call {
     pub first_query: usize,
     /// Place of the first key.
     pub first_key: usize,
+    /// Keys that are there, where k and v have room for more; all if absent.
+    pub keys: Option<usize>,
     /// How queries and keys are compared.
     pub compare: Compare,
     /// `cap · tanh(score / cap)` on the compared score.
@@ -140,11 +142,20 @@ pub struct Focus {
 }
 
 impl Call {
+    /// k and v without the room for more keys.
+    pub(crate) fn present(&self, k: Tensor<4>, v: Tensor<4>) -> (Tensor<4>, Tensor<4>) {
+        match self.keys {
+            Some(keys) if keys < k.dims()[2] => (k.narrow(2, 0, keys), v.narrow(2, 0, keys)),
+            _ => (k, v),
+        }
+    }
+
     /// Plain attention under a pattern: scaled dot score, no position.
     pub fn new(head_dim: usize, pattern: Arc<dyn Pattern>) -> Self {
         Self {
             first_query: 0,
             first_key: 0,
+            keys: None,
             compare: Compare::Dot { scale: 1.0 / (head_dim as f32).sqrt() },
             soft_cap: None,
             query_bias: None,

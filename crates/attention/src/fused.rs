@@ -9,7 +9,7 @@ use burn::tensor::{Device, Tensor};
 use whatwhere_kernels::{self as kernels, Angles, Inputs, Pooled, Shape, pattern::Pattern};
 
 use crate::{
-    Error,
+    Error, angles,
     bridge::{Operand, operation},
     call::{Bias, Call, Compare, FeatureKind, Relative},
 };
@@ -22,10 +22,13 @@ pub(crate) fn attend(
     k: Tensor<4>,
     v: Tensor<4>,
 ) -> Result<Option<Tensor<4>>, Error> {
-    let ([batch, heads, queries, head_dim], [_, kv_heads, keys, _]) = (q.dims(), k.dims());
-    let value_dim = v.dims()[3];
+    // Gradients belong to keys that are there.
+    let (k, v) = if q.is_autodiff() { call.present(k, v) } else { (k, v) };
+    let ([batch, heads, queries, head_dim], [_, kv_heads, room, _]) = (q.dims(), k.dims());
+    let (value_dim, keys) = (v.dims()[3], call.keys.unwrap_or(room));
     let shape = Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim };
-    let (recipe, learned) = Recipe::new(call, shape, &q.device());
+    let (mut recipe, learned) = Recipe::new(call, shape, &q.device());
+    recipe.room = Some(room);
     let (q, k, v) = (Operand::new(q), Operand::new(k), Operand::new(v));
     let (Some(q), Some(k), Some(v), Some(learned)) = (q, k, v, Operand::new(learned)) else {
         return Ok(None);
@@ -45,6 +48,8 @@ pub(crate) struct Recipe {
     shape: Shape,
     first_query: usize,
     first_key: usize,
+    /// Keys for which k and v have room, if it is more than there are.
+    room: Option<usize>,
     compare: CompareAt,
     soft_cap: Option<f32>,
     query_bias: Option<Range<usize>>,
@@ -66,7 +71,7 @@ struct FeatureAt {
     kind: KindAt,
     channels: Range<usize>,
     heads: Range<usize>,
-    angles: Angles,
+    angles: Arc<Angles>,
 }
 
 enum KindAt {
@@ -132,6 +137,7 @@ impl Recipe {
             shape,
             first_query: call.first_query,
             first_key: call.first_key,
+            room: None,
             compare: match &call.compare {
                 Compare::Dot { scale } => CompareAt::Dot(*scale),
                 Compare::Cosine { scale } => CompareAt::Cosine(*scale),
@@ -151,7 +157,7 @@ impl Recipe {
                     },
                     channels: feature.channels.clone(),
                     heads: feature.heads.clone(),
-                    angles: Angles::new(&feature.frequencies, start..end, feature.amplitude),
+                    angles: angles::of(&feature.frequencies, start..end, feature.amplitude),
                 })
                 .collect(),
             biases: call
@@ -187,6 +193,7 @@ impl Recipe {
         let mut call = kernels::Attention::new(self.shape, &*self.pattern);
         call.first_query = self.first_query;
         call.first_key = self.first_key;
+        call.room = self.room;
         call.score = match &self.compare {
             CompareAt::Dot(scale) => kernels::Score::Dot { scale: *scale },
             CompareAt::Cosine(scale) => kernels::Score::Cosine { scale: *scale },

@@ -18,7 +18,7 @@ use crate::{
     linear::{self, LinearCall},
     pattern::{PredictedLayer, Scene},
     position::{Encode, PositionLayer},
-    projected::project,
+    projected::{project, project_all},
     score::{Comparing, ScoreLayer},
 };
 
@@ -141,7 +141,8 @@ impl Attention {
         let (memory, first_key) = memory(&mut input);
         let (k, v) = (self.keys(memory.clone(), input.path), self.values(memory, input.path));
         let q = self.queries(input.x.clone(), input.path);
-        self.finish(&input, input.first, first_key, q, k, v)
+        let keys = k.dims()[2];
+        self.finish(&input, input.first, first_key, q, (k, v, keys))
     }
 
     /// [`Self::forward`] for the tokens after those in the cache: `input.first` is taken from it. With a memory, keys and
@@ -163,37 +164,29 @@ impl Attention {
             ));
         }
         cache.claim(&self.settings)?;
-        let q = self.queries(input.x.clone(), input.path);
         match &input.memory {
             None if matches!(self.settings.mixing, Mixing::Linear(_)) => {
-                let (k, v) = (
-                    self.keys(input.x.clone(), input.path),
-                    self.values(input.x.clone(), input.path),
-                );
+                let [q, k, v] = self.all(input.x.clone(), input.path);
                 cache.advance(k.dims()[2]);
                 let out = linear::decode(&mut cache.state, q, k, v);
                 Ok(project(&self.output, self.join(out), input.path))
             }
             None => {
                 let first = cache.length();
-                let (k, v) = (
-                    self.keys(input.x.clone(), input.path),
-                    self.values(input.x.clone(), input.path),
-                );
-                let kept = cache.append(k, v)?;
-                let out = self.finish(&input, first, kept.first, q, kept.keys, kept.values)?;
-                cache.shorten(self.settings.pattern.reach());
-                Ok(out)
+                let [q, k, v] = self.all(input.x.clone(), input.path);
+                let kept = cache.append(k, v, self.settings.pattern.reach())?;
+                self.finish(&input, first, kept.first, q, (kept.keys, kept.values, kept.count))
             }
             Some(memory) => {
+                let q = self.queries(input.x.clone(), input.path);
                 let kept = match &cache.kept {
                     Some(kept) => kept.clone(),
                     None => {
                         let k = self.keys(memory.clone(), input.path);
-                        cache.append(k, self.values(memory.clone(), input.path))?
+                        cache.hold(k, self.values(memory.clone(), input.path))
                     }
                 };
-                self.finish(&input, input.first, 0, q, kept.keys, kept.values)
+                self.finish(&input, input.first, 0, q, (kept.keys, kept.values, kept.count))
             }
         }
     }
@@ -204,10 +197,11 @@ impl Attention {
         first_query: usize,
         first_key: usize,
         q: Tensor<4>,
-        k: Tensor<4>,
-        v: Tensor<4>,
+        (k, v, keys): (Tensor<4>, Tensor<4>, usize),
     ) -> Result<Tensor<3>, Error> {
-        let call = self.call(input, first_query, first_key, sizes(&q, &k))?;
+        let sizes = Sizes { keys, ..sizes(&q, &k) };
+        let mut call = self.call(input, first_query, first_key, sizes)?;
+        call.keys = Some(keys);
         let out = match self.settings.mixing {
             Mixing::Softmax(_) => attend(&call, input.path, q, k, v)?,
             Mixing::Linear(_) => {
@@ -221,9 +215,19 @@ impl Attention {
         Ok(project(&self.output, self.join(out), input.path))
     }
 
+    /// Queries, keys and values of the own sequence.
+    fn all(&self, x: Tensor<3>, path: Path) -> [Tensor<4>; 3] {
+        let [q, k, v] = project_all([&self.query, &self.key, &self.value], x, path);
+        [self.as_queries(q), self.as_keys(k), self.split(v, self.sizes.kv_heads)]
+    }
+
     /// `[batch, heads, queries, head_dim]`, ready to be compared.
     pub(crate) fn queries(&self, x: Tensor<3>, path: Path) -> Tensor<4> {
-        let q = self.split(project(&self.query, x, path), self.sizes.heads);
+        self.as_queries(project(&self.query, x, path))
+    }
+
+    fn as_queries(&self, projected: Tensor<3>) -> Tensor<4> {
+        let q = self.split(projected, self.sizes.heads);
         let q = match &self.query_norm {
             None => q,
             Some(norm) => norm.forward(q),
@@ -233,7 +237,11 @@ impl Attention {
 
     /// `[batch, kv_heads, keys, head_dim]`.
     pub(crate) fn keys(&self, memory: Tensor<3>, path: Path) -> Tensor<4> {
-        let k = self.split(project(&self.key, memory, path), self.sizes.kv_heads);
+        self.as_keys(project(&self.key, memory, path))
+    }
+
+    fn as_keys(&self, projected: Tensor<3>) -> Tensor<4> {
+        let k = self.split(projected, self.sizes.kv_heads);
         match &self.key_norm {
             None => k,
             Some(norm) => norm.forward(k),
@@ -420,6 +428,9 @@ pub fn attend(
             let reason = format!("needs the CPU backend, found {:?}", q.device());
             Err(Error::setting("path", "fused", reason))
         }
-        None => Ok(composed::attend(call, q, k, v)),
+        None => {
+            let (k, v) = call.present(k, v);
+            Ok(composed::attend(call, q, k, v))
+        }
     }
 }

@@ -6,7 +6,7 @@ use whatwhere_kernels::{Dense, HeadLayout, Pooled};
 
 use crate::{
     Attention, Error, Heads, Input, Mixing, Path, Sizes,
-    bridge::{Operand, operation},
+    bridge::{Operand, operation, untracked},
     fused::Recipe,
     score::ScoreLayer,
 };
@@ -93,6 +93,41 @@ pub fn project(linear: &Linear, x: Tensor<3>, path: Path) -> Tensor<3> {
         Path::Auto | Path::Fused => fused_project(linear, x.clone()),
     };
     fused.unwrap_or_else(|| linear.forward(x))
+}
+
+/// Several projections of the same rows, in one pass over their weights where nothing learns.
+pub(crate) fn project_all<const N: usize>(
+    linears: [&Linear; N],
+    x: Tensor<3>,
+    path: Path,
+) -> [Tensor<3>; N] {
+    let fused = match path {
+        Path::Composed => None,
+        Path::Auto | Path::Fused => fused_project_all(linears, x.clone()),
+    };
+    fused.unwrap_or_else(|| linears.map(|linear| project(linear, x.clone(), path)))
+}
+
+fn fused_project_all<const N: usize>(
+    linears: [&Linear; N],
+    x: Tensor<3>,
+) -> Option<[Tensor<3>; N]> {
+    if x.is_autodiff() {
+        return None;
+    }
+    let [batch, length, from] = x.dims();
+    let x = Operand::new(x)?;
+    let weights: Option<Vec<Operand>> = linears.into_iter().flat_map(operands).collect();
+    let weights = weights?;
+    let calls: [Dense; N] =
+        std::array::from_fn(|i| dense(weights[2 * i].values(), weights[2 * i + 1].values(), from));
+    let mut outs = calls.map(|call| Pooled::any(batch * length * call.to));
+    let slices = outs.each_mut().map(|out| &mut **out);
+    Dense::forward_all(calls.each_ref(), x.values(), slices).ok()?;
+    Some(outs.map(|out| {
+        let to = out.len() / (batch * length).max(1);
+        untracked(out, [batch, length, to])
+    }))
 }
 
 fn fused_project(linear: &Linear, x: Tensor<3>) -> Option<Tensor<3>> {

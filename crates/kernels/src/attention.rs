@@ -18,6 +18,9 @@ pub struct Attention<'a> {
     pub first_query: usize,
     /// Place of the first key; above 0 when a cache has dropped the oldest.
     pub first_key: usize,
+    /// Keys for which `k` and `v` have room in each head, of which the first `shape.keys` are there; as many as there are
+    /// if absent. A cache that grows in place has more room than keys. The forward pass alone takes it.
+    pub room: Option<usize>,
     /// Added to every query before its features, `[heads, head_dim]`, learned (Transformer-XL's `u`).
     pub query_bias: Option<&'a [f32]>,
     /// What places do to queries and keys.
@@ -172,6 +175,7 @@ impl<'a> Attention<'a> {
             shape,
             first_query: 0,
             first_key: 0,
+            room: None,
             query_bias: None,
             features: Vec::new(),
             score: Score::scaled_dot(shape.head_dim),
@@ -261,11 +265,45 @@ impl<'a> Attention<'a> {
         Ok(())
     }
 
+    /// Checks a call whose keys fill their slices.
     pub(crate) fn check_inputs(&self, inputs: &Inputs) -> Result<(), Error> {
+        if self.room.is_some_and(|room| room != self.shape.keys) {
+            return Err(Error::Combination {
+                what: "room for more keys",
+                reason: "only the forward pass skips what is not there yet",
+            });
+        }
+        self.check_forward(inputs)
+    }
+
+    /// Checks a call whose slices may have room for more keys.
+    pub(crate) fn check_forward(&self, inputs: &Inputs) -> Result<(), Error> {
         self.check()?;
+        let room = self.held();
+        room.check()?;
+        let enough = room.keys >= self.shape.keys;
+        expect_range("room", room.keys, enough, "at least the number of keys")?;
         expect_len("q", inputs.q.len(), self.shape.q_len())?;
-        expect_len("k", inputs.k.len(), self.shape.k_len())?;
-        expect_len("v", inputs.v.len(), self.shape.v_len())
+        expect_len("k", inputs.k.len(), room.k_len())?;
+        expect_len("v", inputs.v.len(), room.v_len())
+    }
+
+    /// The shape with all keys for which there is room.
+    fn held(&self) -> Shape {
+        Shape { keys: self.room.unwrap_or(self.shape.keys), ..self.shape }
+    }
+
+    /// The keys of a head, and its values.
+    pub(crate) fn keys_and_values<'i>(
+        &self,
+        inputs: &Inputs<'i>,
+        batch: usize,
+        kv_head: usize,
+    ) -> (&'i [f32], &'i [f32]) {
+        let (held, Shape { keys, head_dim, value_dim, .. }) = (self.held(), self.shape);
+        let k = &inputs.k[held.k_head(batch, kv_head)][..keys * head_dim];
+        let v = &inputs.v[held.v_head(batch, kv_head)][..keys * value_dim];
+        (k, v)
     }
 
     /// Width of a compared query or key of `head`: `head_dim`, and one more for each polar channel.

@@ -1,5 +1,7 @@
 //! A projection of rows, `out = x · weight + bias`, and its gradients.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use crate::{
@@ -32,37 +34,32 @@ pub struct Dense<'a> {
 impl Dense<'_> {
     /// Projects every row of `x`.
     pub fn forward(&self, x: &[f32], out: &mut [f32]) -> Result<(), Error> {
-        let rows = self.check(x, &[("out", out.len())])?;
-        if rows <= FEW {
-            self.few(x, out);
-        } else {
-            product(out, false, Matrix::new(x, rows, self.from), self.matrix());
-        }
-        if let Some(bias) = self.bias {
-            add_bias(out, bias);
-        }
-        Ok(())
+        Self::forward_all([self], x, [out])
     }
 
-    /// A few rows: the weights are read once and in order, by all threads, and nothing is packed.
-    fn few(&self, x: &[f32], out: &mut [f32]) {
-        let Self { from, to, weight, .. } = *self;
-        let simd = Simd::detect();
-        let part = from.div_ceil(PARTS).next_multiple_of(4);
-        let mut sums = Pooled::any(from.div_ceil(part) * to);
-        for (x, out) in x.chunks_exact(from).zip(out.chunks_exact_mut(to)) {
-            let parts = x.par_chunks(part).zip(weight.par_chunks(part * to));
-            sums.par_chunks_mut(to).zip(parts).for_each(|(sum, (x, weight))| {
-                simd.run(
-                    #[inline(always)]
-                    || weighted_rows(x, weight, sum),
-                );
-            });
-            out.copy_from_slice(&sums[..to]);
-            for part in sums[to..].chunks_exact(to) {
-                out.iter_mut().zip(part).for_each(|(out, part)| *out += part);
+    /// Several projections of the same rows.
+    pub fn forward_all<const N: usize>(
+        all: [&Self; N],
+        x: &[f32],
+        mut outs: [&mut [f32]; N],
+    ) -> Result<(), Error> {
+        let mut rows = 0;
+        for (dense, out) in all.iter().zip(&outs) {
+            rows = dense.check(x, &[("out", out.len())])?;
+        }
+        if rows <= FEW {
+            few(&all, x, &mut outs);
+        } else {
+            for (dense, out) in all.iter().zip(&mut outs) {
+                product(out, false, Matrix::new(x, rows, dense.from), dense.matrix());
             }
         }
+        for (dense, out) in all.iter().zip(outs) {
+            if let Some(bias) = dense.bias {
+                add_bias(out, bias);
+            }
+        }
+        Ok(())
     }
 
     /// The gradient of `x`, which replaces what `d_x` held or, if `adds`, is added to it.
@@ -122,24 +119,77 @@ impl Dense<'_> {
     }
 }
 
-/// `sum = Σ_c x_c · weight[c]`, four rows of the weights at a time.
+/// A few rows: all weights are read once and in order, by all threads, and nothing is packed.
+fn few(all: &[&Dense], x: &[f32], outs: &mut [&mut [f32]]) {
+    /// Some channels of the input through one projection.
+    struct Part<'a> {
+        dense: &'a Dense<'a>,
+        channels: Range<usize>,
+        sums: &'a mut [f32],
+    }
+
+    let simd = Simd::detect();
+    let part = |dense: &Dense| dense.from.div_ceil(PARTS).next_multiple_of(4);
+    let parts = |dense: &Dense| dense.from.div_ceil(part(dense));
+    let mut sums = Pooled::any(all.iter().zip(&*outs).map(|(d, out)| parts(d) * out.len()).sum());
+    let mut tasks = Vec::with_capacity(all.len() * PARTS);
+    let mut free = &mut *sums;
+    for (dense, out) in all.iter().zip(&*outs) {
+        for first in (0..dense.from).step_by(part(dense)) {
+            let channels = first..dense.from.min(first + part(dense));
+            let sums = free.split_off_mut(..out.len()).expect("room for every part");
+            tasks.push(Part { dense, channels, sums });
+        }
+    }
+    tasks.into_par_iter().with_max_len(1).for_each(|Part { dense, channels, sums }| {
+        simd.run(
+            #[inline(always)]
+            || weighted_rows(dense, x, channels, sums),
+        );
+    });
+    let mut made = &*sums;
+    for (dense, out) in all.iter().zip(outs) {
+        for part in 0..parts(dense) {
+            let sums = made.split_off(..out.len()).expect("room for every part");
+            if part == 0 {
+                out.copy_from_slice(sums);
+            } else {
+                out.iter_mut().zip(sums).for_each(|(out, sum)| *out += sum);
+            }
+        }
+    }
+}
+
+/// `sum = Σ_c x_c · weight[c]` over some channels for each row of `x`, four rows of the weights at a time. The sum of a
+/// row does not depend on how many there are.
 #[inline(always)]
-fn weighted_rows(x: &[f32], weight: &[f32], sum: &mut [f32]) {
+fn weighted_rows(dense: &Dense, x: &[f32], channels: Range<usize>, sums: &mut [f32]) {
+    let Dense { from, to, weight, .. } = *dense;
+    sums.fill(0.0);
+    for first in channels.clone().step_by(4) {
+        let some = first..channels.end.min(first + 4);
+        let weight = &weight[some.start * to..some.end * to];
+        for (x, sum) in x.chunks_exact(from).zip(sums.chunks_exact_mut(to)) {
+            add_rows(&x[some.clone()], weight, sum);
+        }
+    }
+}
+
+/// Adds up to four weighted rows.
+#[inline(always)]
+fn add_rows(x: &[f32], rows: &[f32], sum: &mut [f32]) {
     let to = sum.len();
-    sum.fill(0.0);
-    for (x, rows) in x.chunks(4).zip(weight.chunks(4 * to)) {
-        if let &[a, b, c, d] = x {
-            let (first, others) = rows.split_at(to);
-            let (second, others) = others.split_at(to);
-            let (third, fourth) = others.split_at(to);
-            let rows = first.iter().zip(second).zip(third.iter().zip(fourth));
-            for (sum, ((w, x), (y, z))) in sum.iter_mut().zip(rows) {
-                *sum += (a * w + b * x) + (c * y + d * z);
-            }
-        } else {
-            for (x, row) in x.iter().zip(rows.chunks_exact(to)) {
-                sum.iter_mut().zip(row).for_each(|(sum, weight)| *sum += x * weight);
-            }
+    if let &[a, b, c, d] = x {
+        let (first, others) = rows.split_at(to);
+        let (second, others) = others.split_at(to);
+        let (third, fourth) = others.split_at(to);
+        let rows = first.iter().zip(second).zip(third.iter().zip(fourth));
+        for (sum, ((w, x), (y, z))) in sum.iter_mut().zip(rows) {
+            *sum += (a * w + b * x) + (c * y + d * z);
+        }
+    } else {
+        for (x, row) in x.iter().zip(rows.chunks_exact(to)) {
+            sum.iter_mut().zip(row).for_each(|(sum, weight)| *sum += x * weight);
         }
     }
 }
@@ -227,7 +277,7 @@ mod tests {
 
     #[test]
     fn values_and_gradients_agree_with_the_definition() {
-        for (rows, from, to) in [(1, 1, 1), (3, 5, 2), (2, 7, 600), (130, 16, 33)] {
+        for (rows, from, to) in [(1, 1, 1), (3, 5, 2), (2, 7, 600), (4, 70, 9), (130, 16, 33)] {
             let (x, weight, bias) =
                 (numbers(rows * from, 1), numbers(from * to, 2), numbers(to, 3));
             let d_out = numbers(rows * to, 4);

@@ -54,11 +54,20 @@ impl FeedForward<'_> {
 
     /// What stands before the bend.
     pub fn inner(&self, x: &[f32]) -> Result<Inner, Error> {
-        let project = |dense: &Dense| {
-            let mut out = Pooled::any(x.len() / dense.from.max(1) * dense.to);
-            dense.forward(x, &mut out).map(|()| out)
+        let room = |dense: &Dense| Pooled::any(x.len() / dense.from.max(1) * dense.to);
+        let mut up = room(&self.up);
+        let gate = match &self.gate {
+            None => {
+                self.up.forward(x, &mut up)?;
+                None
+            }
+            Some(gate) => {
+                let mut gated = room(gate);
+                Dense::forward_all([&self.up, gate], x, [&mut up, &mut gated])?;
+                Some(gated)
+            }
         };
-        Ok(Inner { up: project(&self.up)?, gate: self.gate.as_ref().map(project).transpose()? })
+        Ok(Inner { up, gate })
     }
 
     /// The gradients of everything.

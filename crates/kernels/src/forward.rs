@@ -22,10 +22,13 @@ use crate::{
     tile::{TILE, query_chunks, tiles},
 };
 
+/// Calls with fewer pairs of query and key run on one thread.
+const SMALL: usize = 2048;
+
 impl Attention<'_> {
     /// Computes the output and each row's logarithmic sum.
     pub fn forward(&self, inputs: &Inputs) -> Result<Attended, Error> {
-        self.check_inputs(inputs)?;
+        self.check_forward(inputs)?;
         let mut made =
             Attended { out: touched(self.shape.out_len()), log_sum: touched(self.shape.rows()) };
         self.forward_into(inputs, &mut made.out, &mut made.log_sum)?;
@@ -39,11 +42,15 @@ impl Attention<'_> {
         out: &mut [f32],
         log_sum: &mut [f32],
     ) -> Result<(), Error> {
-        self.check_inputs(inputs)?;
+        self.check_forward(inputs)?;
         expect_len("out", out.len(), self.shape.out_len())?;
         expect_len("log_sum", log_sum.len(), self.shape.rows())?;
         let plan = Plan::new(self, *inputs);
-        parallel::run(chunks(self, out, log_sum), |chunk, scratch| {
+        let shape = &self.shape;
+        // Writing token by token makes calls that take a few microseconds.
+        let pairs = shape.rows().saturating_mul(shape.keys);
+        let threads = if pairs < SMALL { 1 } else { usize::MAX };
+        parallel::run_on(threads, chunks(self, out, log_sum), |chunk, scratch| {
             forward_chunk(&plan.head(chunk.batch, chunk.head), chunk, scratch);
         });
         Ok(())

@@ -97,6 +97,7 @@ pub use inspect::{Inspection, Pool};
 pub use linear::{Linear, LinearAttended, LinearGradients, LinearState};
 pub use loss::{CrossEntropy, Surprise};
 pub use norm::Norm;
+pub use parallel::awake;
 pub use pool::Pooled;
 pub use score::Score;
 pub use shape::Shape;

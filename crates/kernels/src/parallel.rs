@@ -4,8 +4,9 @@ use std::{
     cell::RefCell,
     sync::{
         Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use crate::scratch::Scratch;
@@ -20,7 +21,16 @@ thread_local! {
 /// A pattern's own function may call attention again. Such a call stays on its thread: if it waited for others, rayon
 /// could give that thread another task of the outer call, which would wait for its turn above the task whose turn it is.
 pub(crate) fn run<T: Send>(tasks: Vec<T>, work: impl Fn(T, &mut Scratch) + Sync) {
-    let threads = rayon::current_num_threads().min(tasks.len());
+    run_on(usize::MAX, tasks, work);
+}
+
+/// The same on so many threads at most.
+pub(crate) fn run_on<T: Send>(
+    threads: usize,
+    tasks: Vec<T>,
+    work: impl Fn(T, &mut Scratch) + Sync,
+) {
+    let threads = rayon::current_num_threads().min(tasks.len()).min(threads);
     let tasks: Vec<Mutex<Option<T>>> = tasks.into_iter().map(|t| Mutex::new(Some(t))).collect();
     let next = AtomicUsize::new(0);
     let worker = |owns_call: bool| {
@@ -49,6 +59,51 @@ pub(crate) fn run<T: Send>(tasks: Vec<T>, work: impl Fn(T, &mut Scratch) + Sync)
             }
             worker(true);
         });
+    }
+}
+
+/// How long a thread without work is kept awake.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+/// Runs work that asks for all threads many times on one of the pool's threads, and keeps the others awake meanwhile:
+/// asked from outside or asleep, a thread takes longer to wake than a small task takes to run.
+pub fn awake<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let done = AtomicBool::new(false);
+    rayon::scope(|scope| {
+        let _done = Done(&done);
+        let owner = rayon::current_thread_index();
+        for _ in 1..rayon::current_num_threads() {
+            let done = &done;
+            scope.spawn(move |_| watch(done, owner));
+        }
+        work()
+    })
+}
+
+/// Ends a watch, also when the work panics.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Looks for work until all is done. A thread may come here while it waits for something that the work itself waits for,
+/// so a watch ends when there has been nothing to do for a while.
+fn watch(done: &AtomicBool, owner: Option<usize>) {
+    if rayon::current_thread_index() == owner {
+        return;
+    }
+    let mut idle = Instant::now();
+    while !done.load(Ordering::Acquire) {
+        if rayon::yield_now() == Some(rayon::Yield::Executed) {
+            idle = Instant::now();
+        } else if idle.elapsed() > PATIENCE {
+            return;
+        } else {
+            std::hint::spin_loop();
+        }
     }
 }
 

@@ -87,15 +87,15 @@ impl<'a> Plan<'a> {
     /// One head of one sequence.
     pub(crate) fn head(&self, batch: usize, head: usize) -> Head<'_> {
         let shape = &self.attention.shape;
-        let kv_head = shape.kv_head(head);
+        let (k, v) = self.attention.keys_and_values(&self.inputs, batch, shape.kv_head(head));
         Head {
             plan: self,
             batch,
             head,
             preparation: Preparation::new(self.attention, head),
             q: &self.inputs.q[shape.q_head(batch, head)],
-            k: &self.inputs.k[shape.k_head(batch, kv_head)],
-            v: &self.inputs.v[shape.v_head(batch, kv_head)],
+            k,
+            v,
         }
     }
 }

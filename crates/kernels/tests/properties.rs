@@ -5,9 +5,9 @@ mod common;
 
 use std::ops::Range;
 
-use rayon::ThreadPoolBuilder;
+use rayon::{ThreadPoolBuilder, prelude::*};
 use whatwhere_kernels::{
-    Attended, Attention, Bias, Focus, Gradients, Inputs, Shape, Simd,
+    Attended, Attention, Bias, Focus, Gradients, Inputs, Shape, Simd, awake,
     pattern::{And, Causal, Full, Pattern, from_fn},
 };
 
@@ -198,6 +198,54 @@ fn cut(values: &[f32], blocks: usize, range: &Range<usize>, length: usize) -> Ve
     let width = values.len() / (blocks * length);
     let blocks = values.chunks_exact(length * width);
     blocks.flat_map(|block| &block[range.start * width..range.end * width]).copied().collect()
+}
+
+#[test]
+fn room_for_more_keys_changes_nothing_and_has_no_gradient() {
+    for case in all_choices(Case::new(Sizes::small())) {
+        case.run(|attention, inputs, d_out| {
+            let Shape { batch, kv_heads, keys, head_dim, value_dim, .. } = attention.shape;
+            let room = keys + 5;
+            // What stands in the room must not be looked at.
+            let wider = |values: &[f32], width: usize| -> Vec<f32> {
+                let blank = vec![f32::NAN; (room - keys) * width];
+                let heads =
+                    (0..batch * kv_heads).map(|i| &values[i * keys * width..][..keys * width]);
+                heads.flat_map(|head| head.iter().chain(&blank)).copied().collect()
+            };
+            let (k, v) = (wider(inputs.k, head_dim), wider(inputs.v, value_dim));
+            let roomy = Attention { room: Some(room), ..attention.clone() };
+            let inside = Inputs { q: inputs.q, k: &k, v: &v };
+            let (made, expected) =
+                (roomy.forward(&inside).unwrap(), attention.forward(inputs).unwrap());
+            assert_eq!(made, expected);
+            let refused = roomy.backward(&inside, &made, d_out).unwrap_err();
+            assert!(refused.to_string().contains("room for more keys"), "{refused}");
+            let few = Attention { room: Some(keys - 1), ..attention.clone() };
+            assert!(few.forward(inputs).is_err());
+        });
+    }
+}
+
+#[test]
+fn work_that_stays_awake_runs_on_every_pool_and_passes_on_its_panic() {
+    for threads in [1, 2, 4] {
+        let pool = ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let sum: u64 = pool.install(|| awake(|| (0..10_000_u64).into_par_iter().sum()));
+        assert_eq!(sum, 49_995_000);
+        let nested = pool.install(|| awake(|| awake(|| 7)));
+        assert_eq!(nested, 7);
+        // Work that waits for others while there is nothing to do for longer than anybody stays awake.
+        let waited: u32 = pool.install(|| {
+            awake(|| {
+                std::thread::sleep(std::time::Duration::from_millis(30));
+                (0..64_u32).into_par_iter().with_max_len(1).map(|i| awake(|| i)).sum()
+            })
+        });
+        assert_eq!(waited, 2016);
+        let panics = std::panic::AssertUnwindSafe(|| pool.install(|| awake(|| panic!("asked to"))));
+        assert!(std::panic::catch_unwind(panics).is_err());
+    }
 }
 
 #[test]

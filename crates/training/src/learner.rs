@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use whatwhere_data::Batch;
-use whatwhere_transformer::{Mode, Model, Segments};
+use whatwhere_transformer::{Mode, Model, Segments, awake};
 
 use crate::{
     Error, TrainingSettings,
@@ -65,6 +65,10 @@ impl Learner {
 
     /// Reads one batch; its gradients join those since the last update. The seed is that of dropout.
     pub fn read(&mut self, batch: &Batch, seed: u64) -> Result<(), Error> {
+        awake(|| self.read_awake(batch, seed))
+    }
+
+    fn read_awake(&mut self, batch: &Batch, seed: u64) -> Result<(), Error> {
         let model = self.model.as_ref().expect("there between updates");
         let loaded = Loaded::new(batch, model, &self.device)?;
         let mode = Mode { seed: Some(seed), ..Mode::default() };
@@ -81,7 +85,8 @@ impl Learner {
     pub fn lesson(&mut self) -> Lesson {
         let Read { gradients, nats, weight, tokens } = &mut self.read;
         gradients.scale(1.0 / *weight);
-        Lesson { loss: *nats / *weight, gradient: gradients.norm(), tokens: *tokens }
+        let gradient = awake(|| gradients.norm());
+        Lesson { loss: *nats / *weight, gradient, tokens: *tokens }
     }
 
     /// Updates the weights by a lesson. `step` counts from 1.
@@ -91,6 +96,7 @@ impl Learner {
             read.gradients.scale(self.clip / lesson.gradient);
         }
         let model = self.model.take().expect("there between updates");
-        self.model = Some(self.working.update(model, &read.gradients, lr, step));
+        let working = &mut self.working;
+        self.model = Some(awake(|| working.update(model, &read.gradients, lr, step)));
     }
 }

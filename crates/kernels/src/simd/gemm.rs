@@ -1,8 +1,19 @@
-//! Products of whole matrices, by the `gemm` crate over all threads.
+//! Products of whole matrices, by the `gemm` crate.
 
 #![expect(unsafe_code, reason = "the product takes pointers")]
 
+use std::ops::Range;
+
 use gemm::{Parallelism, gemm};
+use rayon::prelude::*;
+
+/// Parts of a product whose second matrix is transposed, each a task of its own: the crate's own division among threads
+/// is a fifth slower there. Their number is fixed, so that results do not depend on that of threads.
+const PARTS: usize = 8;
+/// Columns of a part are a multiple of these, the width of the crate's innermost block.
+const WIDTH: usize = 32;
+/// Products with fewer multiplications are not worth dividing.
+const SMALL: usize = 1 << 20;
 
 /// A matrix in a slice, row-major or transposed.
 #[derive(Clone, Copy, Debug)]
@@ -40,22 +51,57 @@ pub(crate) fn product(out: &mut [f32], adds: bool, a: Matrix, b: Matrix) {
     if rows == 0 || columns == 0 {
         return;
     }
+    let out = Out(out.as_mut_ptr());
+    if b.transposed && !a.transposed && rows * columns * inner >= SMALL {
+        let width = columns.div_ceil(PARTS).next_multiple_of(WIDTH);
+        (0..columns).into_par_iter().step_by(width).with_max_len(1).for_each(|first| {
+            let part = first..columns.min(first + width);
+            // SAFETY: as below, and no two parts have a column in common.
+            unsafe { multiply(out, adds, a, b, part, Parallelism::None) };
+        });
+    } else {
+        // SAFETY: `out` has room for the product, checked above, and is borrowed exclusively.
+        unsafe { multiply(out, adds, a, b, 0..columns, Parallelism::Rayon(0)) };
+    }
+}
+
+/// The first value of a result.
+#[derive(Clone, Copy)]
+struct Out(*mut f32);
+
+// SAFETY: tasks write to parts that have nothing in common, see `product`.
+unsafe impl Send for Out {}
+// SAFETY: as above.
+unsafe impl Sync for Out {}
+
+/// Some columns of a product.
+///
+/// # Safety
+/// `out` begins a row-major result of `[a.rows, b.columns]` values; nobody else touches these columns of it meanwhile.
+unsafe fn multiply(
+    Out(out): Out,
+    adds: bool,
+    a: Matrix,
+    b: Matrix,
+    columns: Range<usize>,
+    threads: Parallelism,
+) {
     let ((a_row, a_column), (b_row, b_column)) = (a.strides(), b.strides());
-    // SAFETY: the slices hold `rows · inner`, `inner · columns` and `rows · columns` values, checked above and in
-    // `Matrix::new`, and the strides stay inside them; `out` is borrowed exclusively.
+    // SAFETY: the slices hold `a.rows · inner` and `inner · b.columns` values, checked in `Matrix::new`, `out` as the
+    // caller promises, and strides and offsets of columns stay inside them.
     unsafe {
         gemm(
-            rows,
-            columns,
-            inner,
-            out.as_mut_ptr(),
+            a.rows,
+            columns.len(),
+            a.columns,
+            out.add(columns.start),
             1,
-            columns as isize,
+            b.columns as isize,
             adds,
             a.values.as_ptr(),
             a_column,
             a_row,
-            b.values.as_ptr(),
+            b.values.as_ptr().offset(columns.start as isize * b_column),
             b_column,
             b_row,
             1.0f32,
@@ -63,7 +109,7 @@ pub(crate) fn product(out: &mut [f32], adds: bool, a: Matrix, b: Matrix) {
             false,
             false,
             false,
-            Parallelism::Rayon(0),
+            threads,
         );
     }
 }
@@ -78,7 +124,12 @@ mod tests {
 
     #[test]
     fn products_of_every_orientation_agree_with_the_definition() {
-        let (rows, inner, columns) = (13, 7, 21);
+        for (rows, inner, columns) in [(13, 7, 21), (129, 100, 150)] {
+            agrees(rows, inner, columns);
+        }
+    }
+
+    fn agrees(rows: usize, inner: usize, columns: usize) {
         let (a, b) = (numbers(rows * inner), numbers(inner * columns));
         let turn = |values: &[f32], rows: usize, columns: usize| -> Vec<f32> {
             (0..rows * columns).map(|i| values[i % rows * columns + i / rows]).collect()
@@ -97,11 +148,11 @@ mod tests {
                 let mut out = vec![1.0; rows * columns];
                 product(&mut out, true, a, b);
                 for (out, expected) in out.iter().zip(&expected) {
-                    assert!((out - 1.0 - expected).abs() < 1e-4);
+                    assert!((out - 1.0 - expected).abs() < 1e-3);
                 }
                 product(&mut out, false, a, b);
                 for (out, expected) in out.iter().zip(&expected) {
-                    assert!((out - expected).abs() < 1e-4);
+                    assert!((out - expected).abs() < 1e-3);
                 }
             }
         }

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use burn::tensor::{Int, Tensor, TensorData};
 
-use crate::{Error, Model, Sequences, Writing};
+use crate::{Error, Model, Sequences, Writing, awake};
 
 pub use beam::{Beam, Hypothesis};
 pub use sampling::{Sampler, Sampling};
@@ -60,7 +60,7 @@ fn next(model: &Model, rows: &[&[u32]], writing: &mut Writing) -> Result<Vec<Vec
     let ids: Vec<i32> = rows.iter().flat_map(|row| row.iter().map(|id| *id as i32)).collect();
     let device = model.embedding.weight.val().device();
     let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [batch, length]), &device);
-    let logits = model.step(ids, writing)?;
+    let logits = awake(|| model.step(ids, writing))?;
     let vocabulary = logits.dims()[2];
     let last = logits.narrow(1, length - 1, 1);
     let values: Vec<f32> = last.into_data().try_to_vec().expect("logits are f32");
