@@ -1,4 +1,4 @@
-//! Trained run folders: a model that writes, scores text and shows its attention.
+//! Trained run folders: a model that writes, translates or fills blanks, scores text and shows its attention.
 
 use std::{
     path::PathBuf,
@@ -7,7 +7,8 @@ use std::{
 
 use numpy::{PyArray1, PyArray3, PyArrayMethods};
 use pyo3::{exceptions::PyValueError, prelude::*};
-use whatwhere_training::{Error, Generation, Run, Sampling};
+use serde::de::DeserializeOwned;
+use whatwhere_training::{Error, Filling, Generation, Run, Sampling, Translation};
 
 /// A trained model; made by `whatwhere.load`.
 #[pyclass(frozen, module = "whatwhere._native")]
@@ -52,13 +53,27 @@ impl Model {
         stop: Vec<String>,
         sampling: &str,
     ) -> PyResult<String> {
-        let sampling: Sampling = serde_json::from_str(sampling).map_err(|error| {
-            let error = error.to_string();
-            // The text is ours, not the caller's.
-            PyValueError::new_err(error.split(" at line ").next().unwrap_or_default().to_owned())
-        })?;
+        let sampling: Sampling = settings(sampling)?;
         let generation = Generation { sampling, limit, stop };
         py.detach(|| self.run().generate(prompt, &generation, |_| {})).map_err(refused)
+    }
+
+    /// Translates sentences; `translation` is JSON.
+    fn translate(
+        &self,
+        py: Python,
+        sentences: Vec<String>,
+        translation: &str,
+    ) -> PyResult<Vec<String>> {
+        let translation: Translation = settings(translation)?;
+        py.detach(|| self.run().translate(&sentences, &translation)).map_err(refused)
+    }
+
+    /// The likeliest tokens for every blank of a text, with their probabilities.
+    fn fill(&self, py: Python, text: &str, count: usize) -> PyResult<Vec<Vec<(String, f64)>>> {
+        let found = py.detach(|| self.run().fill(text, count)).map_err(refused)?;
+        let pair = |filling: Filling| (filling.text, filling.probability);
+        Ok(found.into_iter().map(|blank| blank.into_iter().map(pair).collect()).collect())
     }
 
     /// Every token of a text after the first, with its log-probability given those before it.
@@ -88,6 +103,15 @@ impl Model {
     fn run(&self) -> MutexGuard<'_, Run> {
         self.run.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Settings from keyword arguments.
+fn settings<T: DeserializeOwned>(json: &str) -> PyResult<T> {
+    serde_json::from_str(json).map_err(|error| {
+        let error = error.to_string();
+        // The text is ours, not the caller's.
+        PyValueError::new_err(error.split(" at line ").next().unwrap_or_default().to_owned())
+    })
 }
 
 fn refused(error: Error) -> PyErr {

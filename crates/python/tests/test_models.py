@@ -63,8 +63,8 @@ def folder(tmp_path_factory):
     return folder / "run"
 
 
-def run(command):
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+def run(command, given=""):
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, input=given)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -119,6 +119,99 @@ def test_what_cannot_be_opened_or_asked_is_refused(folder, tmp_path):
         (lambda: model.generate("the", temprature=1.0), "unknown field `temprature`"),
         (lambda: model.generate("the", temperature=-1.0), "temperature = -1: expected 0 or more"),
         (lambda: model.generate("the", limit=-1), "limit = -1"),
+    ]:
+        with pytest.raises(ValueError) as refusal:
+            call()
+        assert message in str(refusal.value)
+
+
+def trained(place, settings):
+    """A run folder of these settings."""
+    if not BINARY.exists():
+        pytest.skip(f"there is no {BINARY.name} to train a model with; `cargo build --release` makes it")
+    (place / "settings.toml").write_text(settings)
+    run([BINARY, "train", place / "settings.toml", "--out", place / "run"])
+    return place / "run"
+
+
+@models
+def test_an_encoder_fills_blanks_as_the_command_line_does(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("the cat and the dog and the bird and the fish. " * 400)
+    folder = trained(
+        tmp_path,
+        f"""
+        [data]
+        tokenizer = "characters"
+        source = {{ kind = "text", path = {json.dumps(str(text))} }}
+        objective = {{ kind = "masked", share = 0.15 }}
+        [model]
+        family = "encoder"
+        width = 32
+        layers = 2
+        [model.attention]
+        heads = 4
+        [training]
+        steps = 30
+        batch = 8
+        length = 32
+        """,
+    )
+    model = whatwhere.load(folder)
+    asked = "the c[MASK]t and th[MASK] dog"
+    found = model.fill(asked, count=3)
+    assert [len(blank) for blank in found] == [3, 3]
+    theirs = [json.loads(line) for line in run([BINARY, "fill", folder, asked, "--json"]).splitlines()]
+    assert len(theirs) == 2
+    for ours, other in zip(found, theirs):
+        assert [token for token, _ in ours] == [answer["text"] for answer in other[:3]]
+        assert [share for _, share in ours] == pytest.approx([answer["probability"] for answer in other[:3]], abs=1e-6)
+    weights = model.attention_weights("the cat", 1)
+    assert weights.shape == (4, 7, 7)
+    np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-5)
+    with pytest.raises(ValueError, match="generate needs a decoder, this run trained an encoder"):
+        model.generate("the")
+    with pytest.raises(ValueError, match="found no"):
+        model.fill("the cat")
+
+
+@models
+def test_an_encoder_decoder_translates_as_the_command_line_does(tmp_path):
+    words = [("cat", "Katze"), ("dog", "Hund"), ("bird", "Vogel"), ("fish", "Fisch")] * 40
+    (tmp_path / "en").write_text("".join(f"the {en}\n" for en, _ in words))
+    (tmp_path / "de").write_text("".join(f"das {de}\n" for _, de in words))
+    folder = trained(
+        tmp_path,
+        f"""
+        [data]
+        tokenizer = "characters"
+        [data.source]
+        kind = "pairs"
+        source = {json.dumps(str(tmp_path / "en"))}
+        target = {json.dumps(str(tmp_path / "de"))}
+        [model]
+        family = "encoder_decoder"
+        width = 32
+        layers = 1
+        [model.attention]
+        heads = 4
+        [training]
+        steps = 40
+        batch = {{ tokens = 256 }}
+        length = 32
+        lr = 5e-3
+        """,
+    )
+    model = whatwhere.load(folder)
+    found = model.translate(["the dog", "the cat"], beam=2)
+    theirs = run([BINARY, "translate", folder, "--beam", 2], "the dog\nthe cat\n")
+    assert found == theirs.splitlines()
+    for call, message in [
+        (lambda: model.translate("the dog"), "expected a list"),
+        (lambda: model.translate(["the dog"], beem=2), "unknown field `beem`"),
+        (lambda: model.score("the dog"), "score needs a decoder"),
+        (lambda: model.attention_weights("the dog"), "needs a decoder or an encoder"),
+        (lambda: model.fill("the [MASK]"), "fill needs an encoder"),
     ]:
         with pytest.raises(ValueError) as refusal:
             call()

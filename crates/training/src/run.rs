@@ -252,12 +252,16 @@ impl Run {
         text: &str,
         layer: usize,
     ) -> Result<(Vec<f32>, [usize; 3]), Error> {
-        self.require(Family::Decoder, "attention_weights")?;
+        if self.model.family() == Family::EncoderDecoder {
+            let reason = "attention_weights needs a decoder or an encoder, this run trained both";
+            return Err(Error::Settings(reason.into()));
+        }
         let tokens = self.tokenizer.encode(text)?;
         if tokens.is_empty() {
             return Err(Error::Settings("found no tokens, expected at least 1".into()));
         }
-        let blocks = self.model.decoder.as_ref().map_or(&[][..], |decoder| &decoder.blocks);
+        let stack = self.model.decoder.as_ref().or(self.model.encoder.as_ref());
+        let blocks = stack.map_or(&[][..], |stack| &stack.blocks);
         let Some(block) = blocks.get(layer) else {
             let last = blocks.len().saturating_sub(1);
             return Err(Error::Settings(format!("found layer {layer}, expected 0 to {last}")));

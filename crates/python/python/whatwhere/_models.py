@@ -41,7 +41,7 @@ class Model:
     def generate(
         self, prompt: str = "", *, limit: int = 256, stop: Sequence[str] = (), **sampling: float
     ) -> str:
-        """What comes after the prompt, at most `limit` tokens, up to a `stop` string.
+        """What comes after the prompt, at most `limit` tokens, up to a `stop` string; for a decoder.
 
         `sampling` has the words of the command line: temperature (0.8; 0 takes the best token), top_k, top_p, min_p,
         repetition_penalty, seed (0). Equal seeds write equal texts.
@@ -50,12 +50,28 @@ class Model:
             raise ValueError(f"limit = {limit}, expected 0 or more tokens")
         return self._native.generate(prompt, limit, list(stop), json.dumps(sampling))
 
+    def translate(self, sentences: Sequence[str], **search: float) -> list[str]:
+        """Each sentence translated, in the order given; for an encoder-decoder.
+
+        `search` has the words of the command line: beam (4; 1 is greedy), length_penalty (0.6), longer (50 tokens beyond
+        the longest source).
+        """
+        if isinstance(sentences, str):
+            raise ValueError("sentences is one string, expected a list of them")
+        return self._native.translate(list(sentences), json.dumps(search))
+
+    def fill(self, text: str, count: int = 5) -> list[list[tuple[str, float]]]:
+        """The `count` likeliest tokens for every `[MASK]` of a text, best first, with their probabilities; for an encoder."""
+        if count < 0:
+            raise ValueError(f"count = {count}, expected 0 or more")
+        return self._native.fill(text, count)
+
     def score(self, text: str) -> list[tuple[str, float]]:
-        """Each token after the first, with its log-probability (natural) given the tokens before it."""
+        """Each token after the first, with its log-probability (natural) given the tokens before it; of a decoder."""
         return self._native.score(text)
 
     def attention_weights(self, text: str, layer: int = 0) -> NDArray[np.float32]:
-        """How much each token of a text takes of which in one layer, (heads, tokens, tokens).
+        """How much each token of a text takes of which in one layer, (heads, tokens, tokens); not of an encoder-decoder.
 
         Rows are queries and sum to 1 (where the pattern weighs no further). As large as the scores.
         """
