@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Calls with fewer pairs of query and key run on one thread.
-const SMALL: usize = 2048;
+const SMALL: usize = 256;
 
 impl Attention<'_> {
     /// Computes the output and each row's logarithmic sum.
