@@ -136,7 +136,7 @@ pub const CLAIMS: &[Claim] = &[
         scaled_down: Some(
             "Multi30k instead of WMT14, 2 + 2 layers of width 128, 1500 updates, one seed",
         ),
-        minutes: 120,
+        minutes: 30,
         data: Some("a folder with Multi30k's train, val and test_2016_flickr, .en.gz and .de.gz"),
         experiment: Experiment::Compare(&[
             Part {
