@@ -101,12 +101,10 @@ impl Cache {
         self.length += tokens;
     }
 
-    /// Holds these keys and values, to which nothing will be added.
+    /// Holds the keys and values of a memory, to which nothing will be added.
     pub(crate) fn hold(&mut self, keys: Tensor<4>, values: Tensor<4>) -> Kept {
-        let count = keys.dims()[2];
-        let kept = Kept { keys, values, count, first: self.length };
-        self.length += count;
-        self.kept.insert(kept).clone()
+        self.length += keys.dims()[2];
+        self.kept.insert(Kept::whole(keys, values, 0)).clone()
     }
 
     /// Appends keys and values, and returns all that a query can see; one that sees `reach` keys, itself among them, needs
@@ -117,65 +115,76 @@ impl Cache {
         v: Tensor<4>,
         reach: Option<usize>,
     ) -> Result<Kept, Error> {
+        let (held, new) = (self.kept.as_ref().map(|kept| kept.keys.dims()[0]), k.dims()[0]);
+        if let Some(held) = held.filter(|held| *held != new) {
+            let reason = format!("holds {held} sequences, the input has {new}");
+            return Err(Error::setting("cache", "in use", reason));
+        }
         let added = k.dims()[2];
-        let mut kept = match self.kept.take() {
-            None => Kept { count: 0, first: self.length, keys: k.clone(), values: v.clone() },
-            Some(kept) => {
-                let (held, new) = (kept.keys.dims()[0], k.dims()[0]);
-                if held != new {
-                    let reason = format!("holds {held} sequences, the input has {new}");
-                    self.kept = Some(kept);
-                    return Err(Error::setting("cache", "in use", reason));
-                }
-                kept
-            }
-        };
         // The first new query stands at `length` and sees `reach` keys before it.
         let oldest = reach.map_or(0, |reach| self.length.saturating_sub(reach));
-        kept.make_room(added, oldest.saturating_sub(kept.first));
-        kept.write(k, v);
+        // The cache is the only owner meanwhile, so that keys are written in place.
+        let kept = match self.kept.take() {
+            Some(kept) if kept.count + added <= kept.keys.dims()[2] => kept,
+            Some(kept) => kept.moved(oldest, added),
+            None => Kept::empty(&k, &v, self.length),
+        };
         self.length += added;
-        self.kept = Some(kept.clone());
-        Ok(kept)
+        Ok(self.kept.insert(kept.with(k, v)).clone())
     }
 }
 
 impl Kept {
-    /// Room for more keys. If there is not enough, the oldest go, as many as nobody needs.
-    fn make_room(&mut self, added: usize, unneeded: usize) {
-        let [batch, heads, room, dim] = self.keys.dims();
-        if self.count > 0 && self.count + added <= room {
-            return;
-        }
-        let unneeded = unneeded.min(self.count);
-        let (first, left) = (unneeded, self.count - unneeded);
-        let room = (left + added + (left + added) / 2).next_multiple_of(STEP);
-        let larger = |old: &Tensor<4>, width| {
-            let new = Tensor::zeros([batch, heads, room, width], &old.device());
-            if left == 0 {
-                return new;
-            }
-            let old = old.clone().narrow(2, first, left);
-            new.slice_assign([0..batch, 0..heads, 0..left, 0..width], old)
-        };
-        (self.keys, self.values) =
-            (larger(&self.keys, dim), larger(&self.values, self.values.dims()[3]));
-        (self.count, self.first) = (left, self.first + unneeded);
+    /// Keys and values without room for more.
+    pub(crate) fn whole(keys: Tensor<4>, values: Tensor<4>, first: usize) -> Self {
+        let count = keys.dims()[2];
+        Self { keys, values, count, first }
     }
 
-    /// Writes keys and values behind those that are there.
-    fn write(&mut self, k: Tensor<4>, v: Tensor<4>) {
-        let ([batch, heads, added, dim], width) = (k.dims(), v.dims()[3]);
-        let places = self.count..self.count + added;
-        let put = |old: &mut Tensor<4>, new, width| {
-            // The only owner, so that it is written in place.
-            let owned = std::mem::replace(old, Tensor::zeros([1, 1, 1, 1], &old.device()));
-            *old = owned.slice_assign([0..batch, 0..heads, places.clone(), 0..width], new);
-        };
-        put(&mut self.keys, k, dim);
-        put(&mut self.values, v, width);
-        self.count += added;
+    /// Room for these keys and values and some more, the first of them at `first`.
+    fn empty(k: &Tensor<4>, v: &Tensor<4>, first: usize) -> Self {
+        let room = room_for(k.dims()[2]);
+        Self { keys: roomy(k, room), values: roomy(v, room), count: 0, first }
     }
+
+    /// The keys from place `oldest` on, with room for more.
+    fn moved(self, oldest: usize, added: usize) -> Self {
+        let gone = oldest.saturating_sub(self.first).min(self.count);
+        let count = self.count - gone;
+        let room = room_for(count + added);
+        let take = |old: Tensor<4>| {
+            let to = roomy(&old, room);
+            if count == 0 { to } else { write(to, 0, old.narrow(2, gone, count)) }
+        };
+        Self { keys: take(self.keys), values: take(self.values), count, first: self.first + gone }
+    }
+
+    /// These and more, for which there is room.
+    fn with(self, k: Tensor<4>, v: Tensor<4>) -> Self {
+        let count = self.count + k.dims()[2];
+        let (keys, values) = (write(self.keys, self.count, k), write(self.values, self.count, v));
+        Self { keys, values, count, ..self }
+    }
+}
+
+/// Room for so many keys and half as many more.
+fn room_for(keys: usize) -> usize {
+    (keys + keys / 2).next_multiple_of(STEP)
+}
+
+/// Zeros like these keys, but so many of them.
+fn roomy(keys: &Tensor<4>, room: usize) -> Tensor<4> {
+    let [batch, heads, _, width] = keys.dims();
+    Tensor::zeros([batch, heads, room, width], &keys.device())
+}
+
+/// Writes keys at `first` and after.
+fn write(to: Tensor<4>, first: usize, keys: Tensor<4>) -> Tensor<4> {
+    let [batch, heads, count, width] = keys.dims();
+    if count == 0 {
+        return to;
+    }
+    to.slice_assign([0..batch, 0..heads, first..first + count, 0..width], keys)
 }
 
 /// The first setting in which two layers differ.

@@ -9,7 +9,7 @@ use burn::tensor::{Device, Tensor};
 use whatwhere_kernels::{self as kernels, Angles, Inputs, Pooled, Shape, pattern::Pattern};
 
 use crate::{
-    Error, angles,
+    Error,
     bridge::{Operand, operation},
     call::{Bias, Call, Compare, FeatureKind, Relative},
 };
@@ -28,7 +28,7 @@ pub(crate) fn attend(
     let (value_dim, keys) = (v.dims()[3], call.keys.unwrap_or(room));
     let shape = Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim };
     let (mut recipe, learned) = Recipe::new(call, shape, &q.device());
-    recipe.room = Some(room);
+    recipe.room = (room > keys).then_some(room);
     let (q, k, v) = (Operand::new(q), Operand::new(k), Operand::new(v));
     let (Some(q), Some(k), Some(v), Some(learned)) = (q, k, v, Operand::new(learned)) else {
         return Ok(None);
@@ -48,7 +48,7 @@ pub(crate) struct Recipe {
     shape: Shape,
     first_query: usize,
     first_key: usize,
-    /// Keys for which k and v have room, if it is more than there are.
+    /// Keys for which k and v have room, where it is more than there are.
     room: Option<usize>,
     compare: CompareAt,
     soft_cap: Option<f32>,
@@ -157,7 +157,7 @@ impl Recipe {
                     },
                     channels: feature.channels.clone(),
                     heads: feature.heads.clone(),
-                    angles: angles::of(&feature.frequencies, start..end, feature.amplitude),
+                    angles: Angles::kept(&feature.frequencies, start..end, feature.amplitude),
                 })
                 .collect(),
             biases: call

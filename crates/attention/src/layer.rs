@@ -11,6 +11,7 @@ use whatwhere_kernels::{Dropout, Shape, pattern as kernels, pattern::Pattern as 
 
 use crate::{
     AttentionSettings, Cache, Error, Mixing,
+    cache::Kept,
     call::Call,
     composed,
     fused::{self, Recipe},
@@ -141,8 +142,7 @@ impl Attention {
         let (memory, first_key) = memory(&mut input);
         let (k, v) = (self.keys(memory.clone(), input.path), self.values(memory, input.path));
         let q = self.queries(input.x.clone(), input.path);
-        let keys = k.dims()[2];
-        self.finish(&input, input.first, first_key, q, (k, v, keys))
+        self.finish(&input, input.first, q, Kept::whole(k, v, first_key))
     }
 
     /// [`Self::forward`] for the tokens after those in the cache: `input.first` is taken from it. With a memory, keys and
@@ -175,7 +175,7 @@ impl Attention {
                 let first = cache.length();
                 let [q, k, v] = self.all(input.x.clone(), input.path);
                 let kept = cache.append(k, v, self.settings.pattern.reach())?;
-                self.finish(&input, first, kept.first, q, (kept.keys, kept.values, kept.count))
+                self.finish(&input, first, q, kept)
             }
             Some(memory) => {
                 let q = self.queries(input.x.clone(), input.path);
@@ -186,7 +186,7 @@ impl Attention {
                         cache.hold(k, self.values(memory.clone(), input.path))
                     }
                 };
-                self.finish(&input, input.first, 0, q, (kept.keys, kept.values, kept.count))
+                self.finish(&input, input.first, q, kept)
             }
         }
     }
@@ -195,13 +195,12 @@ impl Attention {
         &self,
         input: &Input,
         first_query: usize,
-        first_key: usize,
         q: Tensor<4>,
-        (k, v, keys): (Tensor<4>, Tensor<4>, usize),
+        Kept { keys: k, values: v, count, first: first_key }: Kept,
     ) -> Result<Tensor<3>, Error> {
-        let sizes = Sizes { keys, ..sizes(&q, &k) };
+        let sizes = Sizes { keys: count, ..sizes(&q, &k) };
         let mut call = self.call(input, first_query, first_key, sizes)?;
-        call.keys = Some(keys);
+        call.keys = Some(count);
         let out = match self.settings.mixing {
             Mixing::Softmax(_) => attend(&call, input.path, q, k, v)?,
             Mixing::Linear(_) => {

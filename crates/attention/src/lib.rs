@@ -52,7 +52,6 @@
 //!   bucket, which carries over to longer inputs.
 
 pub mod about;
-mod angles;
 mod axis;
 pub mod bridge;
 mod cache;

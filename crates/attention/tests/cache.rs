@@ -99,6 +99,25 @@ fn under_a_bounded_reach_the_cache_stays_bounded_and_right() {
 }
 
 #[test]
+fn no_tokens_leave_a_cache_as_it_was() {
+    let device = Device::flex();
+    let layer =
+        AttentionSettings::from_toml("width = 24\nheads = 4").unwrap().build(&device).unwrap();
+    let x = Tensor::<3>::random([2, 3, 24], Distribution::Normal(0.0, 1.0), &device);
+    let whole = values(layer.forward(Input::new(x.clone())).unwrap());
+    let mut cache = Cache::new();
+    let mut parts = Vec::new();
+    for count in [0, 2, 0, 1, 0] {
+        let first = cache.length();
+        let tokens = x.clone().slice([0..2, first..first + count]);
+        parts.push(layer.decode(Input::new(tokens), &mut cache).unwrap());
+    }
+    assert_eq!(cache.keys(), 3);
+    let parts = parts.into_iter().filter(|part| part.dims()[1] > 0).collect();
+    assert_close("parts", &values(Tensor::cat(parts, 1)), &whole);
+}
+
+#[test]
 fn decoding_in_any_steps_equals_one_pass() {
     let device = Device::flex();
     for pattern in causal_patterns() {

@@ -22,9 +22,6 @@ use crate::{
     tile::{TILE, query_chunks, tiles},
 };
 
-/// Calls with fewer pairs of query and key run on one thread.
-const SMALL: usize = 256;
-
 impl Attention<'_> {
     /// Computes the output and each row's logarithmic sum.
     pub fn forward(&self, inputs: &Inputs) -> Result<Attended, Error> {
@@ -46,11 +43,7 @@ impl Attention<'_> {
         expect_len("out", out.len(), self.shape.out_len())?;
         expect_len("log_sum", log_sum.len(), self.shape.rows())?;
         let plan = Plan::new(self, *inputs);
-        let shape = &self.shape;
-        // Writing token by token makes calls that take a few microseconds.
-        let pairs = shape.rows().saturating_mul(shape.keys);
-        let threads = if pairs < SMALL { 1 } else { usize::MAX };
-        parallel::run_on(threads, chunks(self, out, log_sum), |chunk, scratch| {
+        parallel::run(chunks(self, out, log_sum), |chunk, scratch| {
             forward_chunk(&plan.head(chunk.batch, chunk.head), chunk, scratch);
         });
         Ok(())

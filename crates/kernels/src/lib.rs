@@ -53,6 +53,7 @@
 
 mod activation;
 mod adam;
+mod angles;
 mod attention;
 mod backward;
 mod bias;

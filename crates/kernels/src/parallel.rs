@@ -21,16 +21,7 @@ thread_local! {
 /// A pattern's own function may call attention again. Such a call stays on its thread: if it waited for others, rayon
 /// could give that thread another task of the outer call, which would wait for its turn above the task whose turn it is.
 pub(crate) fn run<T: Send>(tasks: Vec<T>, work: impl Fn(T, &mut Scratch) + Sync) {
-    run_on(usize::MAX, tasks, work);
-}
-
-/// The same on so many threads at most.
-pub(crate) fn run_on<T: Send>(
-    threads: usize,
-    tasks: Vec<T>,
-    work: impl Fn(T, &mut Scratch) + Sync,
-) {
-    let threads = rayon::current_num_threads().min(tasks.len()).min(threads);
+    let threads = rayon::current_num_threads().min(tasks.len());
     let tasks: Vec<Mutex<Option<T>>> = tasks.into_iter().map(|t| Mutex::new(Some(t))).collect();
     let next = AtomicUsize::new(0);
     let worker = |owns_call: bool| {

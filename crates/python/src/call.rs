@@ -1,16 +1,11 @@
 //! A call on NumPy arrays: settings read once, then forward, backward and weights without the interpreter's lock.
 
-use std::{
-    ops::Range,
-    sync::{Arc, Mutex, PoisonError},
-};
-
 use numpy::{
     PyArray1, PyArray4, PyArrayDyn, PyArrayMethods, PyReadonlyArray3, PyReadonlyArray4,
     PyReadonlyArrayDyn, PyReadwriteArray3, PyReadwriteArray4, PyUntypedArrayMethods,
 };
 use pyo3::prelude::*;
-use whatwhere_kernels::{Angles, Attended, Gradients, Inputs, Shape};
+use whatwhere_kernels::{Attended, Gradients, Inputs, Shape};
 
 use crate::{
     Error,
@@ -22,24 +17,10 @@ use crate::{
     terms::{Made, Terms},
 };
 
-/// More angles than this are a mistake in the places of a call: 2²⁸ values are 1 GiB.
-const MOST_ANGLES: usize = 1 << 28;
-/// Tables of angles kept by a call; models alternate between few lengths.
-const KEPT_ANGLES: usize = 4;
-
 /// Settings that have been read, ready to be computed with.
 #[pyclass(frozen, module = "whatwhere._native")]
 pub(crate) struct Call {
     pub(crate) settings: Settings,
-    kept: Mutex<Vec<Kept>>,
-}
-
-/// Angles and all they were made of.
-struct Kept {
-    frequencies: Vec<f64>,
-    amplitude: f64,
-    places: Range<usize>,
-    angles: Arc<Angles>,
 }
 
 /// What is different from one call to the next.
@@ -71,7 +52,7 @@ impl Call {
             let message = error.split(" at line ").next().unwrap_or_default();
             Error::Read(message.to_owned())
         })?;
-        Ok(Self { settings, kept: Mutex::default() })
+        Ok(Self { settings })
     }
 
     /// Fills `out` and `rows`: the logarithmic sums, or the denominators of linear mixing.
@@ -196,37 +177,6 @@ impl Call {
 }
 
 impl Call {
-    /// Angles for at least these places, kept for the next call.
-    pub(crate) fn angles(
-        &self,
-        frequencies: Vec<f64>,
-        amplitude: f64,
-        places: Range<usize>,
-    ) -> Result<Arc<Angles>, Error> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let serves = |kept: &Kept| {
-            kept.frequencies == frequencies
-                && kept.amplitude == amplitude
-                && kept.places.start <= places.start
-                && places.end <= kept.places.end
-        };
-        if let Some(found) = kept.iter().find(|kept| serves(kept)) {
-            return Ok(found.angles.clone());
-        }
-        // Decoding asks for one more place each time.
-        let count = places.len().checked_next_power_of_two().unwrap_or(usize::MAX);
-        let places = places.start..places.start.saturating_add(count);
-        if count.saturating_mul(frequencies.len()) > MOST_ANGLES {
-            let found = format!("{places:?}");
-            let reason = "first_query and first_key are too far apart for a table of angles";
-            return Err(Error::setting("places", found, reason));
-        }
-        let angles = Arc::new(Angles::new(&frequencies, places.clone(), amplitude));
-        kept.insert(0, Kept { frequencies, amplitude, places, angles: angles.clone() });
-        kept.truncate(KEPT_ANGLES);
-        Ok(angles)
-    }
-
     fn mask<'a>(&self, mask: &'a PyReadonlyArray4<bool>, moment: &Moment) -> PyResult<Mask<'a>> {
         let values = mask.as_slice().map_err(contiguous)?;
         let mut sizes = [0; 4];

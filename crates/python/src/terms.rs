@@ -18,6 +18,9 @@ use crate::{
     },
 };
 
+/// More angles than this are a mistake in the places of a call: a table of 2²⁸ values is 1 GiB.
+const MOST_ANGLES: usize = 1 << 28;
+
 /// Which gradient belongs to an array.
 #[derive(Clone, Copy)]
 pub(crate) enum Slot {
@@ -93,7 +96,12 @@ impl Made {
                 }
                 _ => continue,
             };
-            made.angles.push(call.angles(frequencies, amplitude, start..end)?);
+            if (end - start).saturating_mul(frequencies.len()) > MOST_ANGLES {
+                let found = format!("{:?}", start..end);
+                let reason = "first_query and first_key are too far apart for a table of angles";
+                return Err(Error::setting("places", found, reason));
+            }
+            made.angles.push(Angles::kept(&frequencies, start..end, amplitude));
         }
         Ok(made)
     }
