@@ -31,8 +31,21 @@ struct HeadFeature<'a> {
     index: usize,
     /// First sine part of a polar feature in the prepared row.
     sines: usize,
-    /// Cosine and sine of δ per channel; empty if there is none.
-    delta: Vec<(f32, f32)>,
+    /// Of a polar feature that has them.
+    delta: Option<Phases>,
+}
+
+/// Cosine and sine of δ per channel.
+struct Phases {
+    cos: Vec<f32>,
+    sin: Vec<f32>,
+}
+
+impl Phases {
+    fn new(delta: &[f32]) -> Self {
+        let delta = delta.iter().map(|delta| delta.clamp(DELTA_RANGE.0, DELTA_RANGE.1));
+        Self { cos: delta.clone().map(f32::cos).collect(), sin: delta.map(f32::sin).collect() }
+    }
 }
 
 impl<'a> Preparation<'a> {
@@ -45,12 +58,10 @@ impl<'a> Preparation<'a> {
             }
             let width = feature.channels.len();
             let delta = match feature.kind {
-                Kind::Polar { delta: Some(delta), .. } => delta[head * width..][..width]
-                    .iter()
-                    .map(|d| d.clamp(DELTA_RANGE.0, DELTA_RANGE.1))
-                    .map(|d| (d.cos(), d.sin()))
-                    .collect(),
-                _ => Vec::new(),
+                Kind::Polar { delta: Some(delta), .. } => {
+                    Some(Phases::new(&delta[head * width..][..width]))
+                }
+                _ => None,
             };
             features.push(HeadFeature { feature, index, sines, delta });
             sines += feature.widening(head);
@@ -146,18 +157,13 @@ fn form_row<S: Simd>(
                 }
             }
             Kind::Polar { magnitude, .. } => {
-                magnitudes(s, magnitude, x);
                 let y = &mut tail[..x.len()];
-                if side == Side::Key && !delta.is_empty() {
-                    for ((x, y), ((cos, sin), (c, d))) in
-                        x.iter_mut().zip(y).zip(cos.iter().zip(sin).zip(delta))
-                    {
-                        (*x, *y) = (*x * (cos * c - sin * d), *x * (sin * c + cos * d));
-                    }
-                } else {
-                    for ((x, y), (cos, sin)) in x.iter_mut().zip(y).zip(cos.iter().zip(sin)) {
-                        (*x, *y) = (*x * cos, *x * sin);
-                    }
+                let delta = delta.as_ref().filter(|_| side == Side::Key);
+                for at in (0..x.len()).step_by(S::F32_LANES) {
+                    let (cos, sin) = turned(s, at, (cos, sin), delta);
+                    let (size, _) = magnitude_of(s, magnitude, load(s, x, at));
+                    store(s, x, at, s.mul_f32s(size, cos));
+                    store(s, y, at, s.mul_f32s(size, sin));
                 }
             }
         }
@@ -198,10 +204,8 @@ impl WithSimd for PrepareBackward<'_> {
             .zip(d_prepared.chunks_exact_mut(width))
             .zip(d_raw.chunks_exact_mut(dim));
         for (place, ((raw, d), d_raw)) in (first_place..).zip(rows) {
-            if unit || !preparation.features.is_empty() {
-                form_row(s, preparation, side, place, raw, formed);
-            }
             if unit {
+                form_row(s, preparation, side, place, raw, formed);
                 // With n = f/|f|: d_f = (d − n (n·d)) / |f|.
                 let inverse = inverse_norm(s, formed);
                 let along = dot(s, formed, d) * inverse * inverse;
@@ -214,7 +218,7 @@ impl WithSimd for PrepareBackward<'_> {
                 }
             }
             for feature in &preparation.features {
-                feature_backward(s, preparation, feature, side, place, raw, formed, d, d_deltas);
+                feature_backward(s, preparation, feature, side, place, raw, d, d_deltas);
             }
             for (d_raw, d) in d_raw.iter_mut().zip(d.iter()) {
                 *d_raw += d;
@@ -235,7 +239,6 @@ fn feature_backward<S: Simd>(
     side: Side,
     place: usize,
     raw: &[f32],
-    formed: &[f32],
     d: &mut [f32],
     d_deltas: &mut [Vec<f32>],
 ) {
@@ -251,24 +254,41 @@ fn feature_backward<S: Simd>(
             }
         }
         Kind::Polar { magnitude, .. } => {
-            let width = channels.len();
-            let d_y = &tail[..width];
-            let turned = side == Side::Key && !delta.is_empty();
-            if turned {
-                let (x, y) = (&formed[channels.clone()], &formed[*sines..][..width]);
-                let d_delta = &mut d_deltas[*index];
-                for (i, d_delta) in d_delta.iter_mut().enumerate() {
-                    *d_delta += d_y[i] * x[i] - d_x[i] * y[i];
+            let (raw, d_y) = (&raw[channels.clone()], &tail[..channels.len()]);
+            let bias = preparation.bias(side).map(|bias| &bias[channels]);
+            let delta = delta.as_ref().filter(|_| side == Side::Key);
+            for at in (0..raw.len()).step_by(S::F32_LANES) {
+                let (cos, sin) = turned(s, at, (cos, sin), delta);
+                let x = load(s, raw, at);
+                let x = bias.map_or(x, |bias| s.add_f32s(x, load(s, bias, at)));
+                let (size, slope) = magnitude_of(s, magnitude, x);
+                let (dx, dy) = (load(s, d_x, at), load(s, d_y, at));
+                if delta.is_some() {
+                    let across = s.sub_f32s(s.mul_f32s(dy, cos), s.mul_f32s(dx, sin));
+                    let d_delta = &mut d_deltas[*index];
+                    let sum = s.mul_add_e_f32s(size, across, load(s, d_delta, at));
+                    store(s, d_delta, at, sum);
                 }
+                let along = s.mul_add_e_f32s(dx, cos, s.mul_f32s(dy, sin));
+                store(s, d_x, at, s.mul_f32s(along, slope));
             }
-            for (i, d_x) in d_x.iter_mut().enumerate() {
-                let (c, d) = if turned { delta[i] } else { (1.0, 0.0) };
-                *d_x = *d_x * (cos[i] * c - sin[i] * d) + d_y[i] * (sin[i] * c + cos[i] * d);
-            }
-            let bias = preparation.bias(side).map(|bias| &bias[channels.clone()]);
-            magnitude_slopes(s, magnitude, &raw[channels], bias, d_x);
         }
     }
+}
+
+/// Cosines and sines of some channels, `at` the first of them, turned on by δ.
+#[inline(always)]
+fn turned<S: Simd>(
+    s: S,
+    at: usize,
+    (cos, sin): (&[f32], &[f32]),
+    delta: Option<&Phases>,
+) -> (S::f32s, S::f32s) {
+    let (cos, sin) = (load(s, cos, at), load(s, sin, at));
+    let Some(delta) = delta else { return (cos, sin) };
+    let (c, d) = (load(s, &delta.cos, at), load(s, &delta.sin, at));
+    let turned_cos = s.sub_f32s(s.mul_f32s(cos, c), s.mul_f32s(sin, d));
+    (turned_cos, s.mul_add_e_f32s(sin, c, s.mul_f32s(cos, d)))
 }
 
 /// `1/|row|`, or 0 for a zero row.
@@ -278,59 +298,37 @@ fn inverse_norm<S: Simd>(s: S, row: &[f32]) -> f32 {
     if square == 0.0 { 0.0 } else { 1.0 / square.sqrt() }
 }
 
+/// A magnitude and its slope.
 #[inline(always)]
-fn magnitudes<S: Simd>(s: S, magnitude: Magnitude, values: &mut [f32]) {
+fn magnitude_of<S: Simd>(s: S, magnitude: Magnitude, x: S::f32s) -> (S::f32s, S::f32s) {
+    let (zero, one) = (s.splat_f32s(0.0), s.splat_f32s(1.0));
     match magnitude {
-        Magnitude::Identity => {}
+        Magnitude::Identity => (x, one),
+        // NaN stays NaN.
         Magnitude::Relu => {
-            for x in values {
-                *x = if *x < 0.0 { 0.0 } else { *x };
-            }
+            let value = s.select_f32s(s.less_than_f32s(x, zero), zero, x);
+            (value, s.select_f32s(s.less_than_or_equal_f32s(x, zero), zero, one))
         }
-        Magnitude::Softplus => {
-            let (vectors, rest) = S::as_mut_simd_f32s(values);
-            for x in vectors {
-                *x = math::softplus(s, *x).0;
-            }
-            let last = math::softplus(s, s.partial_load_f32s(rest)).0;
-            s.partial_store_f32s(rest, last);
-        }
+        Magnitude::Softplus => math::softplus(s, x),
     }
 }
 
-/// Multiplies `d` by the magnitude's slope at `raw + bias`.
+/// A vector of values from `at` on, zeros where there are no more.
 #[inline(always)]
-fn magnitude_slopes<S: Simd>(
-    s: S,
-    magnitude: Magnitude,
-    raw: &[f32],
-    bias: Option<&[f32]>,
-    d: &mut [f32],
-) {
-    let value = |i: usize| raw[i] + bias.map_or(0.0, |bias| bias[i]);
-    match magnitude {
-        Magnitude::Identity => {}
-        Magnitude::Relu => {
-            for (i, d) in d.iter_mut().enumerate() {
-                if value(i) <= 0.0 {
-                    *d = 0.0;
-                }
-            }
-        }
-        Magnitude::Softplus => {
-            let lanes = S::F32_LANES;
-            let mut start = 0;
-            while start < d.len() {
-                let end = (start + lanes).min(d.len());
-                let mut x = s.partial_load_f32s(&raw[start..end]);
-                if let Some(bias) = bias {
-                    x = s.add_f32s(x, s.partial_load_f32s(&bias[start..end]));
-                }
-                let part = &mut d[start..end];
-                let slope = math::softplus(s, x).1;
-                s.partial_store_f32s(part, s.mul_f32s(s.partial_load_f32s(part), slope));
-                start = end;
-            }
-        }
+fn load<S: Simd>(s: S, values: &[f32], at: usize) -> S::f32s {
+    let values = &values[at..];
+    match S::as_simd_f32s(values).0.first() {
+        Some(vector) => *vector,
+        None => s.partial_load_f32s(values),
+    }
+}
+
+/// Writes a vector of values from `at` on, as far as there is room.
+#[inline(always)]
+fn store<S: Simd>(s: S, values: &mut [f32], at: usize, vector: S::f32s) {
+    let values = &mut values[at..];
+    match S::as_mut_simd_f32s(values).0.first_mut() {
+        Some(to) => *to = vector,
+        None => s.partial_store_f32s(values, vector),
     }
 }

@@ -13,24 +13,22 @@ use crate::{Error, compare::Comparison, grid::Axis, report};
 const TEXT: &str = include_str!("../../../configs/compare-text.toml");
 const INDEXING: &str = include_str!("../../../configs/compare-indexing.toml");
 
-/// Positions that are compared, with PoPE. The learned table is as long as the longest window.
-const POSITIONS: [&str; 6] =
-    ["none", "sinusoidal", r#"{kind="learned",length=4096}"#, "shaw", "rotary", "alibi"];
-/// PoPE, with phases that start as its authors found best: at 0 for text, uniform for the task.
-const POLAR: [&str; 2] = ["polar", r#"{kind="polar",delta="uniform"}"#];
+/// Positions that are compared. The learned table is as long as the longest window.
+const POSITIONS: [&str; 7] =
+    ["none", "sinusoidal", r#"{kind="learned",length=4096}"#, "shaw", "rotary", "alibi", "polar"];
 
 /// Tokens of held-out text read at each length.
 const TOKENS: usize = 16_384;
 
 /// A text read to 16 times the trained length, and a task of pure what-and-where.
 pub fn comparisons(folder: &Path) -> Vec<Comparison> {
-    let comparison = |title: &str, settings: &str, name: &str, polar: &str| Comparison {
+    let comparison = |title: &str, settings: &str, name: &str| Comparison {
         title: title.into(),
         settings: settings.into(),
         changes: Vec::new(),
         axes: vec![Axis {
             key: "model.attention.position".into(),
-            values: POSITIONS.into_iter().chain([polar]).map(Into::into).collect(),
+            values: POSITIONS.map(Into::into).to_vec(),
         }],
         seeds: 1,
         budget: None,
@@ -41,8 +39,8 @@ pub fn comparisons(folder: &Path) -> Vec<Comparison> {
         folder: folder.join(name),
     };
     vec![
-        comparison("Positions on this program's own source", TEXT, "text", POLAR[0]),
-        comparison("Positions on indirect indexing", INDEXING, "indexing", POLAR[1]),
+        comparison("Positions on this program's own source", TEXT, "text"),
+        comparison("Positions on indirect indexing", INDEXING, "indexing"),
     ]
 }
 
@@ -52,9 +50,7 @@ pub fn folder(folder: &Path) -> Result<PathBuf, Error> {
     let mut number = 1;
     let mut hash = 0xcbf2_9ce4_8422_2325_u64; // FNV-1a
     let texts = embedded::texts();
-    for text in
-        texts.iter().map(String::as_str).chain([TEXT, INDEXING]).chain(POSITIONS).chain(POLAR)
-    {
+    for text in texts.iter().map(String::as_str).chain([TEXT, INDEXING]).chain(POSITIONS) {
         for byte in text.bytes().chain([0]) {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
         }

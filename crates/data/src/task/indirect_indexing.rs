@@ -13,21 +13,26 @@ use crate::{Error, Random, Result};
 pub struct IndirectIndexing {
     /// Fewest letters of a string; default 20.
     pub shortest: usize,
-    /// Most letters of a string, at most 52; default 40.
+    /// Most letters of a string; default 40.
     pub longest: usize,
+    /// Number of different letters, at most 52 and at least as many as the longest string has; default 52.
+    pub letters: usize,
     /// Largest shift to either side; default 15.
     pub shift: usize,
 }
 
 impl Default for IndirectIndexing {
     fn default() -> Self {
-        Self { shortest: 20, longest: 40, shift: 15 }
+        Self { shortest: 20, longest: 40, letters: LETTERS.len(), shift: 15 }
     }
 }
 
 impl Task for IndirectIndexing {
     fn check(&self) -> Result<()> {
-        check_range(self.shortest, self.longest, 1, LETTERS.len())?;
+        if !(1..=LETTERS.len()).contains(&self.letters) {
+            return Err(Error::setting("source.letters", self.letters, "expected 1 to 52"));
+        }
+        check_range(self.shortest, self.longest, 1, self.letters)?;
         if self.shift == 0 {
             return Err(Error::setting("source.shift", 0, "expected at least 1"));
         }
@@ -35,7 +40,7 @@ impl Task for IndirectIndexing {
     }
 
     fn symbols(&self) -> Vec<String> {
-        symbols(&format!("{LETTERS}{DIGITS},+-"))
+        symbols(&format!("{}{DIGITS},+-", &LETTERS[..self.letters]))
     }
 
     fn longest(&self) -> (usize, usize) {
@@ -44,7 +49,7 @@ impl Task for IndirectIndexing {
 
     fn example(&self, random: &mut Random) -> Example {
         let length = random.between(self.shortest, self.longest);
-        let letters: Vec<char> = LETTERS.chars().collect();
+        let letters: Vec<char> = LETTERS[..self.letters].chars().collect();
         let string = random.choose(&letters, length);
         let (source, shift, target) = loop {
             let source = random.below(length);
@@ -95,6 +100,17 @@ mod tests {
         }
         assert_eq!(shifts.len(), 31);
         assert_eq!(lengths.into_iter().collect::<Vec<_>>(), (20..=40).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn fewer_letters_are_a_smaller_vocabulary_and_must_fill_the_longest_string() {
+        let task = IndirectIndexing { shortest: 6, longest: 9, letters: 9, shift: 2 };
+        task.check().unwrap();
+        assert_eq!(task.symbols().len(), 9 + 13);
+        let Example { prompt, answer } = task.example(&mut Random::new(&[3]));
+        assert_eq!(answer, solve(&prompt).to_string());
+        assert!(IndirectIndexing { letters: 8, ..task.clone() }.check().is_err());
+        assert!(IndirectIndexing { letters: 53, ..task }.check().is_err());
     }
 
     #[test]

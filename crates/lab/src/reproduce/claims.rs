@@ -50,8 +50,8 @@ pub const CLAIMS: &[Claim] = &[
         data: Some("Jsb16thSeparated.json of the JSB chorales"),
         experiment: Experiment::Compare(&[Part {
             settings: JSB,
-            // The best validation comes at a third to a half of the updates; ten evaluations without a better one end a run.
-            changes: &["training.patience=10"],
+            // The best validation comes at a third to a half of the updates; five evaluations without a better one end a run.
+            changes: &["training.patience=5"],
             axes: &[r#"position=rotary,{kind="polar",delta="uniform"}"#],
             seeds: 1,
             baseline: "rotary",
@@ -65,16 +65,20 @@ pub const CLAIMS: &[Claim] = &[
         paper: POPE,
         reports: "accuracy 94.8 % with PoPE, 11.2 % with rotary, 10.1 % learned, 1.9 % sinusoidal, 27.4 % with ALiBi on half of the heads",
         scaled_down: Some(
-            "strings of 8 to 12 letters and shifts up to 4 instead of 20 to 40 and 15; 0.6 M instead of 25 M parameters; 4000 instead of 100 000 updates",
+            "strings of 5 to 7 of 8 letters and shifts of 1 instead of 20 to 40 of 52 and 15; 0.1 M instead of 25 M parameters; 1500 instead of 100 000 updates",
         ),
-        minutes: 40,
+        minutes: 15,
         data: None,
         experiment: Experiment::Compare(&[Part {
             settings: INDEXING,
-            axes: &[r#"position=rotary,learned,sinusoidal,alibi,{kind="polar",delta="uniform"}"#],
+            axes: &[
+                r#"position=rotary,learned,sinusoidal,alibi,{kind="polar",delta="uniform"},{kind="polar",delta="zero"}"#,
+            ],
+            seeds: 5,
             baseline: "rotary",
             expects: &[
                 expect("polar delta=uniform", "rotary", By::Accuracy),
+                expect("polar delta=zero", "rotary", By::Accuracy),
                 expect("polar delta=uniform", "learned", By::Accuracy),
                 expect("polar delta=uniform", "sinusoidal", By::Accuracy),
                 expect("polar delta=uniform", "alibi", By::Accuracy),

@@ -259,8 +259,13 @@ impl Expectation {
         };
         let seeds = a.count;
         let margin = difference.margin.map_or(String::new(), |margin| format!(" ± {margin:.3}"));
+        let solved = |name: &str| cell(name).and_then(|cell| cell.solved);
+        let solved = match (self.by, solved(self.better), solved(self.than)) {
+            (By::Accuracy, Some(better), Some(than)) => format!(", solved by {better} and {than}"),
+            _ => String::new(),
+        };
         let measured = format!(
-            "{:.3} against {:.3}, difference {:+.3}{margin}, {seeds} seed{}",
+            "{:.3} against {:.3}, difference {:+.3}{margin}, {seeds} seed{}{solved}",
             a.mean,
             b.mean,
             difference.mean,
