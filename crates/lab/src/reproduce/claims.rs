@@ -46,7 +46,7 @@ pub const CLAIMS: &[Claim] = &[
         paper: POPE,
         reports: "test NLL 0.5081 with rotary, 0.4889 with PoPE; a replication has 0.5331 and 0.5009",
         scaled_down: None,
-        minutes: 120,
+        minutes: 75,
         data: Some("Jsb16thSeparated.json of the JSB chorales"),
         experiment: Experiment::Compare(&[Part {
             settings: JSB,
