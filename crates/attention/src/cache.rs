@@ -152,10 +152,8 @@ impl Kept {
         let gone = oldest.saturating_sub(self.first).min(self.count);
         let count = self.count - gone;
         let room = room_for(count + added);
-        let take = |old: Tensor<4>| {
-            let to = roomy(&old, room);
-            if count == 0 { to } else { write(to, 0, old.narrow(2, gone, count)) }
-        };
+        let take =
+            |old: Tensor<4>| write(roomy(&old, room), 0, old.slice_dim(2, gone..gone + count));
         Self { keys: take(self.keys), values: take(self.values), count, first: self.first + gone }
     }
 
