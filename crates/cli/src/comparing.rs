@@ -19,10 +19,26 @@ pub(crate) struct Progress {
     begun: Instant,
     /// Finished by an earlier call: they say nothing about the time left.
     skipped: usize,
+    /// Runs at work, in the order they were begun.
+    running: Vec<Running>,
 }
 
-/// Updates of a run on the bar, however many it has.
-const RUN: u64 = 1000;
+struct Running {
+    cell: String,
+    seed: u64,
+    /// Of its updates.
+    share: f64,
+    said: String,
+}
+
+impl Running {
+    fn is(&self, at: &At) -> bool {
+        self.seed == at.seed && self.cell == at.cell.name
+    }
+}
+
+/// Units of a run on the bar, however many updates it has.
+const RUN: f64 = 1000.0;
 
 impl Progress {
     pub(crate) fn new() -> Self {
@@ -34,7 +50,7 @@ impl Progress {
             .expect("a template that indicatif reads");
         bar.set_style(style);
         bar.enable_steady_tick(Duration::from_millis(500));
-        Self { bar, is_terminal, begun: Instant::now(), skipped: 0 }
+        Self { bar, is_terminal, begun: Instant::now(), skipped: 0, running: Vec::new() }
     }
 
     fn say(&self, line: String) {
@@ -45,48 +61,47 @@ impl Progress {
         }
     }
 
-    fn left(&self, at: &At, share: f64) -> String {
-        let done = (at.finished - self.skipped) as f64 + share;
-        let seconds = self.begun.elapsed().as_secs_f64() / done.max(1e-3)
-            * ((at.runs - self.skipped) as f64 - done);
-        match done > 0.05 {
-            true => format!(
-                "{} left",
-                indicatif::HumanDuration(Duration::from_secs_f64(seconds.max(0.0)))
-            ),
-            false => "…".into(),
+    fn draw(&self, at: &At) {
+        let done = at.finished as f64 + self.running.iter().map(|run| run.share).sum::<f64>();
+        self.bar.set_length((at.runs as f64 * RUN) as u64);
+        self.bar.set_position((done * RUN) as u64);
+        let runs: Vec<String> = self
+            .running
+            .iter()
+            .map(|run| format!("{}, seed {}{}", run.cell, run.seed, run.said))
+            .collect();
+        let (finished, all) = (at.finished, at.runs);
+        let left = self.left(done - self.skipped as f64, (all - self.skipped) as f64);
+        self.bar.set_message(format!("{finished} of {all} runs; {}; {left}", runs.join("; ")));
+    }
+
+    fn left(&self, done: f64, all: f64) -> String {
+        if done < 0.05 {
+            return "…".into();
         }
+        let seconds = self.begun.elapsed().as_secs_f64() / done * (all - done).max(0.0);
+        format!("{} left", indicatif::HumanDuration(Duration::from_secs_f64(seconds)))
     }
 }
 
 impl Spectator for Progress {
     fn begins(&mut self, at: &At) {
-        self.bar.set_length(at.runs as u64 * RUN);
-        self.bar.set_position(at.finished as u64 * RUN);
-        self.bar.set_message(format!(
-            "run {} of {}: {}, seed {}",
-            at.finished + 1,
-            at.runs,
-            at.cell.name,
-            at.seed
-        ));
+        let (cell, seed) = (at.cell.name.clone(), at.seed);
+        self.running.push(Running { cell, seed, share: 0.0, said: String::new() });
+        self.draw(at);
     }
 
     fn updated(&mut self, at: &At, record: &Record, step: u64) {
-        let share = step as f64 / at.steps as f64;
-        self.bar.set_position(((at.finished as f64 + share) * RUN as f64) as u64);
-        let Record { loss, tokens_per_second, .. } = record;
-        self.bar.set_message(format!(
-            "run {} of {}: {}, seed {}: loss {loss:.3}, {tokens_per_second:.0} tokens/s, {}",
-            at.finished + 1,
-            at.runs,
-            at.cell.name,
-            at.seed,
-            self.left(at, share)
-        ));
+        if let Some(run) = self.running.iter_mut().find(|run| run.is(at)) {
+            let Record { loss, tokens_per_second, .. } = record;
+            run.share = step as f64 / at.steps as f64;
+            run.said = format!(": loss {loss:.3}, {tokens_per_second:.0} tokens/s");
+        }
+        self.draw(at);
     }
 
     fn finished(&mut self, at: &At, trained: &Trained, was_there: bool) {
+        self.running.retain(|run| !run.is(at));
         self.skipped += usize::from(was_there);
         let was = if was_there { ", from before" } else { "" };
         let quality = &trained.quality;
@@ -103,6 +118,7 @@ impl Spectator for Progress {
     }
 
     fn failed(&mut self, cell: &Cell, reason: &str) {
+        self.running.retain(|run| run.cell != cell.name);
         self.say(format!("{}: {reason}", cell.name));
     }
 }

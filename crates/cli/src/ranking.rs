@@ -26,7 +26,7 @@ pub(crate) fn print(results: &Results, out: &mut impl Write) -> io::Result<()> {
     rows.extend(unfinished.map(|cell| vec![cell.name.clone(), state(&cell.outcome).into()]));
     aligned(&rows, out)?;
     writeln!(out)?;
-    for sentence in results.verdict() {
+    for sentence in results.verdict().into_iter().chain(results.conditions()) {
         writeln!(out, "{sentence}")?;
     }
     writeln!(out)

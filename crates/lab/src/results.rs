@@ -178,6 +178,16 @@ impl Results {
         }
     }
 
+    /// What to know about speed and memory if runs were trained side by side.
+    pub fn conditions(&self) -> Option<String> {
+        let jobs = self.cells.iter().flat_map(CellResult::runs).map(|run| run.cost.jobs).max()?;
+        (jobs > 1).then(|| {
+            format!(
+                "Runs were trained {jobs} at a time: tokens/s are those of a run beside others, memory was not measured."
+            )
+        })
+    }
+
     /// Why the first cell has no run, if none has any.
     pub fn nothing_trained(&self) -> Option<&str> {
         let mut reasons = self.cells.iter().map(|cell| match &cell.outcome {
@@ -204,7 +214,7 @@ impl Results {
     pub fn csv(&self) -> String {
         let keys: Vec<String> = self.axes.iter().map(|(key, _)| quoted(key)).collect();
         let mut text = format!(
-            "cell,{}state,seed,steps,parameters,scaling,length,loss,perplexity,bits_per_byte,accuracy,bleu,tokens_per_second,peak_memory,flops_visible,flops_computed,reason\n",
+            "cell,{}state,seed,steps,parameters,scaling,length,loss,perplexity,bits_per_byte,accuracy,bleu,tokens_per_second,jobs,peak_memory,flops_visible,flops_computed,reason\n",
             keys.iter().map(|key| format!("{key},")).collect::<String>()
         );
         for cell in &self.cells {
@@ -218,7 +228,7 @@ impl Results {
                     } else {
                         "failed"
                     };
-                    let _ = writeln!(text, "{head}{state},,,,,,,,,,,,,,,{}", quoted(reason));
+                    let _ = writeln!(text, "{head}{state},,,,,,,,,,,,,,,,{}", quoted(reason));
                 }
                 Outcome::Trained { runs } => {
                     runs.iter().for_each(|run| rows(&mut text, &head, run))
@@ -235,9 +245,10 @@ fn rows(text: &mut String, head: &str, run: &Trained) {
     let cost = &run.cost;
     let start = format!("{head}trained,{},{},{}", run.seed, run.steps, cost.parameters);
     let end = format!(
-        "{},{:.1},{},{},{}",
+        "{},{:.1},{},{},{},{}",
         optional(run.bleu.map(|bleu| bleu.to_string())),
         cost.tokens_per_second,
+        cost.jobs,
         optional(cost.peak_memory.map(|bytes| bytes.to_string())),
         cost.flops.visible,
         cost.flops.computed

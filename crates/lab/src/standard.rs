@@ -35,6 +35,7 @@ pub fn comparisons(folder: &Path) -> Vec<Comparison> {
         lengths: None,
         tokens: TOKENS,
         bleu: false,
+        jobs: 1,
         baseline: Some("rotary".into()),
         folder: folder.join(name),
     };

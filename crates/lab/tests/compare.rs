@@ -40,6 +40,7 @@ fn comparison(folder: &Path, axes: &[&str]) -> Comparison {
         lengths: Some(vec![32, 64]),
         tokens: 256,
         bleu: false,
+        jobs: 1,
         baseline: None,
         folder: folder.into(),
     }
@@ -101,6 +102,7 @@ fn comparable(mut results: Results) -> Results {
             for run in runs {
                 run.cost.tokens_per_second = 0.0;
                 run.cost.peak_memory = None;
+                run.cost.jobs = 1;
             }
         }
     }
@@ -127,6 +129,44 @@ fn a_stopped_comparison_goes_on_and_ends_with_the_same_figures() {
     let same = run(&parts, &mut again).unwrap();
     assert_eq!((again.updates, again.from_before), (0, 4));
     assert_eq!(rounded(&same), rounded(&found));
+}
+
+/// Positions with tables of their own, drawn from a generator that all runs share.
+#[test]
+fn runs_side_by_side_end_with_the_same_figures() {
+    let folder = tempfile::tempdir().unwrap();
+    let axes = ["position=rotary,shaw,learned,polar"];
+    let one_at_a_time = comparison(&folder.path().join("one"), &axes);
+    let expected = run(&one_at_a_time, &mut Count::default()).unwrap();
+    assert_eq!(expected.conditions(), None);
+
+    let side_by_side =
+        Comparison { jobs: 3, ..comparison(&folder.path().join("side by side"), &axes) };
+    let stop = Interrupt::default();
+    let mut stopped = Count { stop_after: Some((20, stop)), ..Count::default() };
+    assert_eq!(run(&side_by_side, &mut stopped), None);
+    let mut rest = Count::default();
+    let found = run(&side_by_side, &mut rest).unwrap();
+    assert_eq!(rest.finished, 8);
+    assert_eq!(rest.updates, 8 * 6 - stopped.updates);
+    for run in found.cells.iter().flat_map(|cell| cell.runs()) {
+        assert_eq!((run.cost.jobs, run.cost.peak_memory), (3, None));
+    }
+    assert!(found.conditions().unwrap().starts_with("Runs were trained 3 at a time"));
+    assert!(report::html(std::slice::from_ref(&found)).contains("3 at a time"));
+    assert_eq!(rounded(&comparable(found)), rounded(&comparable(expected)));
+}
+
+#[test]
+fn minutes_are_refused_side_by_side() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut minutes = comparison(folder.path(), &["position=none,rotary"]);
+    (minutes.jobs, minutes.budget) = (2, Some("minutes=1".parse().unwrap()));
+    let reason = minutes.cells().unwrap_err().to_string();
+    assert!(reason.contains("expected a budget of steps, tokens or flops"), "{reason}");
+    minutes.jobs = 0;
+    let reason = minutes.cells().unwrap_err().to_string();
+    assert!(reason.contains("--jobs 0: expected at least 1"), "{reason}");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! First weights, drawn for each parameter from the seed and its name: models that differ in one choice start with the
 //! same weights everywhere else.
 
+use std::sync::{Mutex, PoisonError};
+
 use burn::{
     module::{Module, ModuleMapper, Param},
     tensor::{Tensor, TensorData},
@@ -8,8 +10,12 @@ use burn::{
 
 use crate::{Init, Model, ModelSettings, dropout::mix};
 
-/// Draws the weights of projections and embeddings; norms and encodings keep what they were built with.
+/// A process has one generator of the framework, and encodings draw their tables from it: one model at a time.
+static DRAWING: Mutex<()> = Mutex::new(());
+
+/// Draws the weights of projections and embeddings, and has encodings draw their own.
 pub(crate) fn weights(model: Model, settings: &ModelSettings, seed: u64) -> Model {
+    let _alone = DRAWING.lock().unwrap_or_else(PoisonError::into_inner);
     model.map(&mut Drawing { settings, seed, path: Vec::new() })
 }
 
@@ -30,9 +36,14 @@ impl ModuleMapper for Drawing<'_> {
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let Some(spread) = self.spread(&param.lazy_shape()) else { return param };
         let name: Vec<&str> = self.path.iter().map(|(name, _)| name.as_str()).collect();
-        let mut random = fastrand::Rng::with_seed(self.seed ^ hash(&name.join(".")));
+        let seed = self.seed ^ hash(&name.join("."));
+        let Some(spread) = self.spread(&param.lazy_shape()) else {
+            param.lazy_device().seed(seed);
+            drop(param.val()); // drawn when first asked for
+            return param;
+        };
+        let mut random = fastrand::Rng::with_seed(seed);
         param.map(|tensor| {
             let values = spread.draw(tensor.shape().num_elements(), &mut random);
             Tensor::from_data(TensorData::new(values, tensor.shape()), &tensor.device())

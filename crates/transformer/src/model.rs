@@ -89,8 +89,6 @@ impl ModelSettings {
             let reason = "expected the number of tokens, at least 1";
             return Err(Error::setting("vocabulary", 0, reason));
         }
-        // Encodings draw their tables from the framework's generator.
-        device.seed(seed);
         let stack = |site, layers| match layers {
             0 => Ok(None),
             layers => Stack::new(self, site, layers, device).map(Some),

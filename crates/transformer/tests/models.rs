@@ -195,6 +195,29 @@ fn models_that_differ_in_one_choice_start_alike_elsewhere() {
     }
 }
 
+/// Tables of encodings and scores come from the framework's generator, of which a process has one.
+#[test]
+fn a_table_is_drawn_alike_whatever_else_the_model_has_and_whoever_draws_beside_it() {
+    let device = Device::flex();
+    let build = |score: &str, position: &str| {
+        let extra =
+            format!("attention = {{ heads = 2, score = '{score}', position = '{position}' }}");
+        settings("decoder", &extra).build(5, &device).unwrap().parameters()
+    };
+    let alone = build("additive", "shaw");
+    for parameter in build("scaled_dot", "shaw") {
+        assert!(alone.contains(&parameter), "{}", parameter.name);
+    }
+    std::thread::scope(|scope| {
+        let builders: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| (0..8).map(|_| build("additive", "shaw")).collect::<Vec<_>>()))
+            .collect();
+        for builder in builders {
+            assert!(builder.join().unwrap().iter().all(|beside| *beside == alone));
+        }
+    });
+}
+
 #[test]
 fn a_beam_of_one_writes_what_greedy_writes() {
     let device = Device::flex();

@@ -32,6 +32,10 @@ pub(crate) struct Compare {
     /// Runs of every cell, with seeds that follow the settings' own.
     #[arg(long, default_value_t = 1)]
     seeds: u64,
+    /// Runs at the same time, each on its share of the threads: faster for small models, but speed and memory of a run are
+    /// then not its own.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    jobs: usize,
     /// What each run may spend: steps=800, tokens=2e6, minutes=5 or flops=1e13; default the settings' own steps.
     #[arg(long)]
     budget: Option<Budget>,
@@ -89,6 +93,7 @@ pub(crate) fn run(args: &Compare) -> anyhow::Result<()> {
         tokens: args.tokens,
         bleu: args.bleu,
         baseline: args.baseline.clone(),
+        jobs: args.jobs,
         folder: folder.clone(),
     };
     // Before anything trains.
@@ -115,6 +120,9 @@ pub(crate) struct Standard {
     /// Where everything goes; default comparisons/standard.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
+    /// Runs at the same time, as compare takes it.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    jobs: usize,
     /// Print the results as one JSON object.
     #[arg(long)]
     json: bool,
@@ -127,6 +135,8 @@ pub(crate) fn run_standard(args: &Standard) -> anyhow::Result<()> {
     let mut corpora = Corpora::default();
     let mut all = Vec::new();
     for comparison in standard::comparisons(&folder) {
+        let comparison = Comparison { jobs: args.jobs, ..comparison };
+        comparison.cells().map_err(usage)?;
         eprintln!("{}", comparison.title);
         let mut progress = Progress::new();
         match comparison.run(&mut corpora, &interrupt, &mut progress)? {

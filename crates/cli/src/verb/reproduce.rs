@@ -23,6 +23,9 @@ pub(crate) struct Reproduce {
     /// Another number of seeds than the claim's own.
     #[arg(long)]
     seeds: Option<u64>,
+    /// Runs at the same time, each on its share of the threads; claims about speed still run one at a time.
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
     /// Change a setting of the experiment, such as training.steps=100; can be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     changes: Vec<String>,
@@ -40,8 +43,12 @@ pub(crate) fn run(args: &Reproduce) -> anyhow::Result<()> {
     }
     let claims = chosen(&args.claims)?;
     let interrupt = Interrupt::new()?;
-    let changes =
-        Changes { settings: args.changes.clone(), data: args.data.clone(), seeds: args.seeds };
+    let changes = Changes {
+        settings: args.changes.clone(),
+        data: args.data.clone(),
+        seeds: args.seeds,
+        jobs: args.jobs,
+    };
     for claim in claims {
         let folder = args.out.join(claim.name);
         let mut progress = Progress::new();

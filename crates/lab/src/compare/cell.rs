@@ -59,12 +59,19 @@ pub struct Point {
 pub struct Cost {
     /// Of training, the median over its records.
     pub tokens_per_second: f64,
-    /// Most memory of the process while it trained, bytes.
+    /// Runs that were trained at the same time, this one included.
+    #[serde(default = "one")]
+    pub jobs: usize,
+    /// Most memory of the process while it trained, bytes; not known of runs side by side.
     pub peak_memory: Option<u64>,
     /// Learned values.
     pub parameters: usize,
     /// Operations of a forward pass for each token.
     pub flops: Flops,
+}
+
+fn one() -> usize {
+    1
 }
 
 /// Tokens of a sample.
@@ -89,9 +96,32 @@ fn outcome(folder: &Folder) -> PathBuf {
     folder.path().join("outcome.json")
 }
 
-/// Beside the run, because only the process that trains can know it.
-fn memory(folder: &Folder) -> PathBuf {
-    folder.path().join("memory.json")
+/// How a run was trained: beside it, because only the process that trains can know it.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Conditions {
+    jobs: usize,
+    peak_memory: Option<u64>,
+}
+
+impl Conditions {
+    fn path(folder: &Folder) -> PathBuf {
+        folder.path().join("conditions.json")
+    }
+
+    fn load(folder: &Folder) -> Option<Self> {
+        serde_json::from_str(&fs::read_to_string(Self::path(folder)).ok()?).ok()
+    }
+
+    fn save(self, folder: &Folder) -> Result<(), Error> {
+        let text = serde_json::to_string(&self).expect("numbers");
+        Ok(files::replace(&Self::path(folder), |writer| writer.write_all(text.as_bytes()))?)
+    }
+
+    /// Of a run that was begun under these conditions and went on under others.
+    fn then(self, later: Self) -> Self {
+        let jobs = self.jobs.max(later.jobs);
+        Self { jobs, peak_memory: self.peak_memory.filter(|_| jobs == 1) }
+    }
 }
 
 /// The outcome of a run that was finished before; an error if the folder holds another run.
@@ -142,6 +172,7 @@ pub(super) fn train(
     folder: &Folder,
     settings: RunSettings,
     corpus: &Corpus,
+    jobs: usize,
     interrupt: &Interrupt,
     updated: &mut dyn FnMut(&Record, u64),
 ) -> Result<Ending, Error> {
@@ -150,12 +181,11 @@ pub(super) fn train(
         true => Trainer::resume(settings, corpus.clone(), folder.clone())?,
         false => Trainer::start(settings, corpus.clone(), folder.clone())?,
     };
-    let is_new = trainer.step() == 0;
+    let before = Conditions::load(folder).filter(|_| trainer.step() > 0);
     let ending = trainer.run(interrupt, &mut Listener(updated))?;
-    if is_new || !memory(folder).exists() {
-        let text = serde_json::to_string(&cost::peak_memory()).expect("a number");
-        files::replace(&memory(folder), |writer| writer.write_all(text.as_bytes()))?;
-    }
+    let peak_memory = cost::peak_memory().filter(|_| jobs == 1);
+    let now = Conditions { jobs, peak_memory };
+    before.map_or(now, |before| before.then(now)).save(folder)?;
     Ok(ending)
 }
 
@@ -177,6 +207,7 @@ pub(super) fn measure(
         None => Vec::new(),
     };
     let records = records(folder);
+    let conditions = Conditions::load(folder);
     let trained = Trained {
         seed: run.settings.seed,
         steps: run.settings.training.steps,
@@ -189,10 +220,8 @@ pub(super) fn measure(
         lengths,
         cost: Cost {
             tokens_per_second: median(records.iter().filter_map(speed).collect()),
-            peak_memory: fs::read_to_string(memory(folder))
-                .ok()
-                .and_then(|text| serde_json::from_str(&text).ok())
-                .flatten(),
+            jobs: conditions.map_or(1, |conditions| conditions.jobs),
+            peak_memory: conditions.and_then(|conditions| conditions.peak_memory),
             parameters: run.model.size(),
             flops: Flops::of(&run.settings, corpus.vocabulary())?,
         },

@@ -6,22 +6,27 @@
 
 mod cell;
 mod corpora;
+mod queue;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
 };
 
-use whatwhere_training::{Ending, Folder, Record, RunSettings, interrupt::Interrupt};
+use whatwhere_training::{Ending, Folder, Record, interrupt::Interrupt};
 
 pub use cell::{Cost, Point, Trained};
 pub use corpora::Corpora;
+
+use queue::{Ended, Job, Queue};
 
 use crate::{
     Error,
     budget::Budget,
     grid::{self, Axis, Cell},
-    results::{Outcome, Results},
+    results::Results,
 };
 
 /// What to compare.
@@ -47,6 +52,9 @@ pub struct Comparison {
     pub bleu: bool,
     /// The cell that others are held against, by name; the first if absent.
     pub baseline: Option<String>,
+    /// Runs that are trained at the same time, each on its share of the threads. Small models learn faster so, but tokens
+    /// per second are then those of a run beside others, and memory is not measured.
+    pub jobs: usize,
     /// Where everything goes.
     pub folder: PathBuf,
 }
@@ -66,8 +74,8 @@ pub struct At<'a> {
     pub steps: u64,
 }
 
-/// Who watches a comparison.
-pub trait Spectator {
+/// Who watches a comparison; runs side by side tell their news one at a time.
+pub trait Spectator: Send {
     /// A run begins, or goes on.
     fn begins(&mut self, _at: &At) {}
     /// After every update of a run.
@@ -81,19 +89,22 @@ pub trait Spectator {
 /// Nobody watches.
 impl Spectator for () {}
 
-/// One run of a cell.
-struct Job<'a> {
-    cell: &'a Cell,
-    seed: u64,
-    settings: RunSettings,
-}
-
 impl Comparison {
     /// All cells, checked.
     pub fn cells(&self) -> Result<Vec<Cell>, Error> {
         let cells = grid::cells(&self.settings, &self.changes, &self.axes)?;
         if self.seeds == 0 {
             return Err(Error::Request("--seeds 0: expected at least 1".into()));
+        }
+        if self.jobs == 0 {
+            return Err(Error::Request("--jobs 0: expected at least 1".into()));
+        }
+        if let (Some(Budget::Minutes(minutes)), true) = (self.budget, self.jobs > 1) {
+            return Err(Error::Request(format!(
+                "--budget minutes={minutes} with --jobs {}: runs beside each other have no minutes of their own; \
+                 expected a budget of steps, tokens or flops, or --jobs 1",
+                self.jobs
+            )));
         }
         if let Some(baseline) = &self.baseline
             && !cells.iter().any(|cell| cell.name == *baseline)
@@ -130,80 +141,69 @@ impl Comparison {
         interrupt: &Interrupt,
         spectator: &mut dyn Spectator,
     ) -> Result<Option<Results>, Error> {
-        let mut outcomes: Vec<Outcome> = Vec::with_capacity(cells.len());
-        for cell in cells {
-            if let Err(reason) = &cell.settings {
-                spectator.failed(cell, reason);
-                outcomes.push(Outcome::Refused { reason: reason.clone() });
-            } else {
-                outcomes.push(Outcome::Trained { runs: Vec::new() });
-            }
-        }
-        let fitting = cells.iter().filter(|cell| cell.settings.is_ok()).count();
-        let runs = fitting * self.seeds as usize;
-        let mut finished = 0;
-        // Seed by seed, so that an interrupted comparison has every cell rather than every seed of some.
-        for seed in 0..self.seeds {
-            for (cell, outcome) in cells.iter().zip(&mut outcomes) {
-                let (Ok(settings), Outcome::Trained { runs: done }) =
-                    (&cell.settings, &mut *outcome)
-                else {
-                    continue;
-                };
-                if interrupt.requested() {
-                    return Ok(None);
+        let queue = Mutex::new(Queue::new(cells, self.seeds, corpora, spectator));
+        if self.jobs == 1 {
+            self.work(&queue, interrupt);
+        } else {
+            let threads = (rayon::current_num_threads() / self.jobs).max(1);
+            let pools = (0..self.jobs)
+                .map(|_| rayon::ThreadPoolBuilder::new().num_threads(threads).build())
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(|e| Error::Request(format!("--jobs {}: no threads: {e}", self.jobs)))?;
+            thread::scope(|scope| {
+                for pool in &pools {
+                    scope.spawn(|| pool.install(|| self.work(&queue, interrupt)));
                 }
-                let mut settings = settings.clone();
-                settings.seed += seed;
-                let job = Job { cell, seed: settings.seed, settings };
-                let at = (finished, runs);
-                let result = catch_unwind(AssertUnwindSafe(|| {
-                    self.run_job(&job, at, corpora, interrupt, spectator)
-                }));
-                match result {
-                    Ok(Ok(Some(trained))) => done.push(trained),
-                    Ok(Ok(None)) => return Ok(None),
-                    Ok(Err(e)) => *outcome = fail(cell, e.to_string(), spectator),
-                    Err(_) => {
-                        let reason = "the run broke off by a mistake in this program".to_owned();
-                        *outcome = fail(cell, reason, spectator);
-                    }
-                }
-                finished += 1;
-            }
+            });
         }
-        Results::of(self, cells, outcomes).map(Some)
+        let queue = queue.into_inner().unwrap_or_else(PoisonError::into_inner);
+        match queue.outcomes() {
+            Some(outcomes) => Results::of(self, cells, outcomes).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Trains and measures one run after the other until there is none.
+    fn work(&self, queue: &Mutex<Queue>, interrupt: &Interrupt) {
+        loop {
+            let Some(job) = lock(queue).take() else { return };
+            if interrupt.requested() {
+                return lock(queue).interrupt();
+            }
+            let result = catch_unwind(AssertUnwindSafe(|| self.run_job(&job, queue, interrupt)))
+                .unwrap_or_else(|_| {
+                    let reason = "the run broke off by a mistake in this program";
+                    Err(Error::Request(reason.into()))
+                });
+            lock(queue).enter(&job, result);
+        }
     }
 
     fn run_job(
         &self,
         job: &Job,
-        (finished, runs): (usize, usize),
-        corpora: &mut Corpora,
+        queue: &Mutex<Queue>,
         interrupt: &Interrupt,
-        spectator: &mut dyn Spectator,
-    ) -> Result<Option<Trained>, Error> {
-        let corpus = corpora.of(&job.settings)?;
+    ) -> Result<Option<Ended>, Error> {
+        let corpus = lock(queue).corpora.of(&job.settings)?;
         let mut settings = job.settings.clone();
         settings.training.steps = self.steps(job, &corpus)?;
         settings.resolve(corpus.vocabulary())?;
         let steps = settings.training.steps;
-        let at = At { cell: job.cell, seed: job.seed, finished, runs, steps };
-        let folder = self.run_folder(job.cell, job.seed);
+        let folder = self.run_folder(job.cell, job.seed());
         if let Some(trained) = cell::load(&folder, &settings, &corpus, self)? {
-            spectator.finished(&at, &trained, true);
-            return Ok(Some(trained));
+            return Ok(Some(Ended { trained, was_there: true }));
         }
-        spectator.begins(&at);
-        let ending = cell::train(&folder, settings, &corpus, interrupt, &mut |record, step| {
-            spectator.updated(&at, record, step);
-        })?;
+        lock(queue).tell(job, steps, |spectator, at| spectator.begins(at));
+        let mut updated = |record: &Record, step| {
+            lock(queue).tell(job, steps, |spectator, at| spectator.updated(at, record, step));
+        };
+        let ending = cell::train(&folder, settings, &corpus, self.jobs, interrupt, &mut updated)?;
         if ending == Ending::Interrupted {
             return Ok(None);
         }
         let trained = cell::measure(&folder, &corpus, self)?;
-        spectator.finished(&at, &trained, false);
-        Ok(Some(trained))
+        Ok(Some(Ended { trained, was_there: false }))
     }
 
     /// Updates of a run. A budget that was measured once holds for all seeds of a cell, and after a stop.
@@ -211,7 +211,7 @@ impl Comparison {
         let Some(budget) = self.budget else { return Ok(job.settings.training.steps) };
         if matches!(budget, Budget::Minutes(_)) {
             let first = job.cell.settings.as_ref().map_or(0, |settings| settings.seed);
-            for seed in first..=job.seed {
+            for seed in first..=job.seed() {
                 let folder = self.run_folder(job.cell, seed);
                 if folder.has_run() {
                     return Ok(folder.load_settings()?.training.steps);
@@ -222,7 +222,6 @@ impl Comparison {
     }
 }
 
-fn fail(cell: &Cell, reason: String, spectator: &mut dyn Spectator) -> Outcome {
-    spectator.failed(cell, &reason);
-    Outcome::Failed { reason }
+fn lock<'q, 'a>(queue: &'q Mutex<Queue<'a>>) -> MutexGuard<'q, Queue<'a>> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -60,10 +60,11 @@ pub(super) fn ranking(results: &Results) -> String {
             escape(reason)
         );
     }
+    let conditions = results.conditions().map_or(String::new(), |said| format!(" {said}"));
     format!(
         "<div class=\"scroll\"><table>\n{html}</table></div>\n<p class=\"note\">Mean over seeds, ± half of the 95 % confidence \
          interval. Attention in MFLOP for each token of a forward pass: of the pairs its pattern shows, and of the pairs in \
-         every block that the kernels compute.</p>\n"
+         every block that the kernels compute.{conditions}</p>\n"
     )
 }
 

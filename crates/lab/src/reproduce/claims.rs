@@ -134,6 +134,8 @@ pub const CLAIMS: &[Claim] = &[
             tokens: 65_536,
             expects: &[
                 expect("polar delta=zero", "rotary", By::LossAt(8192)),
+                expect("rotary with yarn scaling", "rotary", By::LossAt(4096)),
+                expect("polar delta=zero", "rotary with yarn scaling", By::LossAt(8192)),
                 expect("alibi", "rotary", By::LossAt(8192)),
                 expect("alibi", "sinusoidal", By::LossAt(8192)),
                 expect("alibi", "learned length=8192", By::LossAt(8192)),

@@ -75,7 +75,7 @@ pub struct Part {
     pub expects: &'static [Expectation],
 }
 
-/// That one cell does better than another.
+/// That one cell does better than another. `CELL with NAME scaling` is a cell of rotary, scaled without training.
 #[derive(Clone, Copy, Debug)]
 pub struct Expectation {
     /// The cell that should do better.
@@ -157,6 +157,8 @@ pub struct Changes {
     pub data: Option<std::path::PathBuf>,
     /// Another number of seeds.
     pub seeds: Option<u64>,
+    /// Runs at the same time, where speeds are not compared.
+    pub jobs: Option<usize>,
 }
 
 impl Claim {
@@ -206,6 +208,10 @@ impl Claim {
 }
 
 impl Part {
+    fn compares_speed(&self) -> bool {
+        self.expects.iter().any(|expectation| expectation.by == By::Speed)
+    }
+
     /// The comparison that checks it.
     pub fn comparison(
         &self,
@@ -230,6 +236,7 @@ impl Part {
             tokens: self.tokens,
             bleu: self.bleu,
             baseline: Some(self.baseline.into()),
+            jobs: changes.jobs.filter(|_| !self.compares_speed()).unwrap_or(1),
             folder: folder.join(self.name),
         })
     }
@@ -239,8 +246,10 @@ impl Expectation {
     /// Holds it against what was found.
     pub fn judge(&self, results: &Results) -> Finding {
         let expected = format!("{} {} {}", self.better, self.by.words(), self.than);
-        let cell = |name: &str| results.cells.iter().find(|cell| cell.name == name);
-        let values = |name: &str| cell(name).map(|cell| self.by.of(cell)).unwrap_or_default();
+        let cell = |name: &str| results.cells.iter().find(|cell| cell.name == parted(name).0);
+        let values = |name: &str| {
+            cell(name).map(|cell| self.by.of(cell, parted(name).1)).unwrap_or_default()
+        };
         let (better, than) = (values(self.better), values(self.than));
         let (Some(a), Some(b), Some(difference)) =
             (Summary::of(&better), Summary::of(&than), paired(&better, &than))
@@ -275,9 +284,15 @@ impl Expectation {
     }
 }
 
+/// The cell of a name, and how it was scaled.
+fn parted(name: &str) -> (&str, Option<&str>) {
+    let scaled = name.strip_suffix(" scaling").and_then(|name| name.rsplit_once(" with "));
+    scaled.map_or((name, None), |(cell, scaling)| (cell, Some(scaling)))
+}
+
 impl By {
     /// One value for each seed; none if a seed has none.
-    fn of(self, cell: &CellResult) -> Vec<f64> {
+    fn of(self, cell: &CellResult, scaling: Option<&str>) -> Vec<f64> {
         let value = |run: &crate::compare::Trained| match self {
             Self::Loss => Some(run.quality.loss),
             Self::Accuracy => Some(run.quality.accuracy),
@@ -286,7 +301,7 @@ impl By {
             Self::LossAt(length) => run
                 .lengths
                 .iter()
-                .find(|at| at.length == length && at.scaling.is_none())
+                .find(|at| at.length == length && at.scaling.as_deref() == scaling)
                 .and_then(|at| at.figures.as_ref())
                 .map(|figures| figures.whole.loss),
         };
@@ -307,7 +322,14 @@ impl By {
 
 #[cfg(test)]
 mod tests {
+    use whatwhere_training::Evaluation;
+
     use super::*;
+    use crate::{
+        compare::{Cost, Point, Trained},
+        cost::Flops,
+        results::Outcome,
+    };
 
     #[test]
     fn every_expectation_names_cells_that_exist_and_compose() {
@@ -328,6 +350,9 @@ mod tests {
                 }
                 for expectation in part.expects {
                     for name in [expectation.better, expectation.than] {
+                        let (name, scaling) = parted(name);
+                        let is_length = matches!(expectation.by, By::LossAt(_));
+                        assert!(scaling.is_none() || is_length, "{}: {name}", claim.name);
                         let found = cells.iter().any(|cell| cell.name == name);
                         let names: Vec<_> = cells.iter().map(|cell| &cell.name).collect();
                         assert!(found, "{}: {name} is none of {names:?}", claim.name);
@@ -338,6 +363,77 @@ mod tests {
                 }
             }
         }
+    }
+
+    fn trained(seed: u64, accuracy: f64) -> Trained {
+        let (loss, tokens) = (1.0 - accuracy, 100);
+        let quality =
+            Evaluation { loss, perplexity: loss.exp(), bits_per_byte: None, accuracy, tokens };
+        let flops = Flops { matrices: 1.0, visible: 1.0, computed: 1.0 };
+        let cost =
+            Cost { tokens_per_second: 1.0, jobs: 1, peak_memory: None, parameters: 1, flops };
+        Trained {
+            seed,
+            steps: 10,
+            length: 8,
+            split: "valid".into(),
+            quality,
+            bleu: None,
+            sample: String::new(),
+            curve: vec![Point { step: 10, loss, accuracy }],
+            lengths: Vec::new(),
+            cost,
+        }
+    }
+
+    /// A task with as many seeds as accuracies, of rotary and of PoPE.
+    fn findings(rotary: &[f64], polar: &[f64]) -> [Finding; 2] {
+        let claim = find("indexing").expect("a claim");
+        let Experiment::Compare(parts) = &claim.experiment else { panic!("trained") };
+        let part = parts.iter().find(|part| part.name == "many-seeds").expect("a part");
+        let comparison =
+            part.comparison(claim, &Changes::default(), Path::new("x")).expect("a comparison");
+        let runs = |accuracies: &[f64]| Outcome::Trained {
+            runs: (1..).zip(accuracies).map(|(seed, right)| trained(seed, *right)).collect(),
+        };
+        let cells = comparison.cells().expect("cells");
+        let results = Results::of(&comparison, &cells, vec![runs(rotary), runs(polar)])
+            .expect("results of two cells");
+        [By::Accuracy, By::Loss].map(|by| {
+            Expectation { better: "polar delta=zero", than: "rotary", by }.judge(&results)
+        })
+    }
+
+    #[test]
+    fn findings_say_which_way_how_far_and_of_how_many_seeds() {
+        let [right, loss] = findings(&[0.5, 0.5, 0.97], &[0.97, 0.98, 0.99]);
+        assert_eq!(
+            right.measured,
+            "0.980 against 0.657, difference +0.323 ± 0.653, 3 seeds, solved by 3 and 1"
+        );
+        assert_eq!(right.judgement, Judgement::WithinNoise);
+        assert!(loss.measured.ends_with("± 0.653, 3 seeds"), "{}", loss.measured);
+
+        let judgements = |rotary: &[f64], polar: &[f64]| {
+            findings(rotary, polar).map(|finding| finding.judgement)
+        };
+        let (low, high) = ([0.50, 0.52, 0.51], [0.97, 0.98, 0.99]);
+        assert_eq!(judgements(&low, &high), [Judgement::Agrees; 2]);
+        assert_eq!(judgements(&high, &low), [Judgement::Disagrees; 2]);
+        assert_eq!(judgements(&low[..1], &high[..1]), [Judgement::AgreesOneSeed; 2]);
+        assert_eq!(judgements(&high[..1], &low[..1]), [Judgement::DisagreesOneSeed; 2]);
+        assert_eq!(judgements(&low, &[]), [Judgement::NotMeasured; 2]);
+    }
+
+    #[test]
+    fn only_claims_without_speeds_run_side_by_side() {
+        let changes = Changes { jobs: Some(2), ..Changes::default() };
+        let jobs = |name: &str| {
+            let claim = find(name).unwrap();
+            let Experiment::Compare([part, ..]) = &claim.experiment else { panic!("{name}") };
+            part.comparison(claim, &changes, Path::new("x")).unwrap().jobs
+        };
+        assert_eq!((jobs("heads"), jobs("patterns"), jobs("scores")), (2, 1, 1));
     }
 
     #[test]
