@@ -1,4 +1,4 @@
-//! Products of whole matrices, by the `gemm` crate.
+//! Products of whole matrices, by the `gemm` crate, or on AMX tiles where there are any.
 
 #![expect(unsafe_code, reason = "the product takes pointers")]
 
@@ -22,11 +22,11 @@ const TALL: usize = 8192;
 /// A matrix in a slice, row-major or transposed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Matrix<'a> {
-    values: &'a [f32],
-    rows: usize,
-    columns: usize,
+    pub(super) values: &'a [f32],
+    pub(super) rows: usize,
+    pub(super) columns: usize,
     /// Whether the slice holds the transposed matrix, row-major.
-    transposed: bool,
+    pub(super) transposed: bool,
 }
 
 impl<'a> Matrix<'a> {
@@ -55,7 +55,19 @@ pub(crate) fn product(out: &mut [f32], adds: bool, a: Matrix, b: Matrix) {
     if rows == 0 || columns == 0 {
         return;
     }
-    let out = Out(out.as_mut_ptr());
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    if super::amx::pays(rows, columns, inner) {
+        // SAFETY: tiles are available, `out` has room for the product, checked above, and is borrowed exclusively.
+        unsafe { super::amx::product(Out::new(out), adds, a, b) };
+        return;
+    }
+    by_vectors(out, adds, a, b);
+}
+
+/// [`product`] by the `gemm` crate; sizes are checked and not 0.
+pub(super) fn by_vectors(out: &mut [f32], adds: bool, a: Matrix, b: Matrix) {
+    let (rows, columns, inner) = (a.rows, b.columns, a.columns);
+    let out = Out::new(out);
     if b.transposed && !a.transposed && rows * columns * inner >= SMALL {
         let width = columns.div_ceil(PARTS).next_multiple_of(WIDTH);
         parts(columns, width, |part| {
@@ -81,7 +93,20 @@ fn parts(all: usize, size: usize, run: impl Fn(Range<usize>) + Sync) {
 
 /// The first value of a result.
 #[derive(Clone, Copy)]
-struct Out(*mut f32);
+pub(super) struct Out(*mut f32);
+
+impl Out {
+    pub(super) fn new(out: &mut [f32]) -> Self {
+        Self(out.as_mut_ptr())
+    }
+
+    /// # Safety
+    /// The offset lies within the result.
+    pub(super) unsafe fn at(self, offset: usize) -> *mut f32 {
+        // SAFETY: as the caller promises.
+        unsafe { self.0.add(offset) }
+    }
+}
 
 // SAFETY: tasks write to parts that have nothing in common, see `product`.
 unsafe impl Send for Out {}
@@ -94,7 +119,7 @@ unsafe impl Sync for Out {}
 /// `out` begins a row-major result of `[a.rows, b.columns]` values; nobody else touches these rows and columns of it
 /// meanwhile, and they lie within it.
 unsafe fn multiply(
-    Out(out): Out,
+    out: Out,
     adds: bool,
     (a, rows): (Matrix, Range<usize>),
     (b, columns): (Matrix, Range<usize>),
@@ -108,7 +133,7 @@ unsafe fn multiply(
             rows.len(),
             columns.len(),
             a.columns,
-            out.add(rows.start * b.columns + columns.start),
+            out.at(rows.start * b.columns + columns.start),
             1,
             b.columns as isize,
             adds,

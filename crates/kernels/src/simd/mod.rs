@@ -4,6 +4,8 @@
 //! This folder holds all `unsafe` of the crate; its operations are safe to call with any slices.
 
 pub(crate) mod additive;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod amx;
 pub(crate) mod bands;
 pub(crate) mod elu;
 pub(crate) mod gemm;

@@ -1,0 +1,184 @@
+//! The tiles themselves: a block of the result from two panels.
+
+use std::arch::asm;
+
+use super::{LANES, pack::PACKED};
+
+/// A block at the lower or right edge.
+///
+/// # Safety
+/// As [`whole`], of `height` rows and `width` columns.
+pub(super) unsafe fn edge(
+    out: *mut f32,
+    columns: usize,
+    adds: bool,
+    a: &[f32],
+    b: &[f32],
+    next: &[f32],
+    (height, width): (usize, usize),
+) {
+    let mut block = [0.0; LANES * LANES];
+    // SAFETY: the block is whole, and the result holds its part.
+    unsafe {
+        whole(block.as_mut_ptr(), LANES, false, a, b, next);
+        for (row, values) in block.chunks_exact(LANES).take(height).enumerate() {
+            let out = std::slice::from_raw_parts_mut(out.add(row * columns), width);
+            for (out, value) in out.iter_mut().zip(values) {
+                *out = if adds { *out + value } else { *value };
+            }
+        }
+    }
+}
+
+/// Loads a part of the first matrix, of which the offset in bytes is given: two tiles of rows.
+macro_rules! first {
+    ($part:literal) => {
+        concat!(
+            "tileloadd tmm4, [{a} + {row} + ",
+            $part,
+            "]\n",
+            "tileloadd tmm5, [{a} + {row} + ",
+            $part,
+            " + 1024]",
+        )
+    };
+}
+
+/// The same of the second matrix: two tiles of columns.
+macro_rules! second {
+    ($part:literal) => {
+        concat!(
+            "tileloadd tmm6, [{b} + {row} + ",
+            $part,
+            "]\n",
+            "tileloadd tmm7, [{b} + {row} + ",
+            $part,
+            " + 1024]",
+        )
+    };
+}
+
+/// Adds the products of the parts that are loaded, and fetches four cache lines of what comes next.
+macro_rules! products {
+    ($line:literal) => {
+        concat!(
+            "tdpbf16ps tmm0, tmm4, tmm6\n",
+            "prefetcht1 [{next} + ",
+            $line,
+            "]\n",
+            "tdpbf16ps tmm1, tmm4, tmm7\n",
+            "prefetcht1 [{next} + ",
+            $line,
+            " + 64]\n",
+            "tdpbf16ps tmm2, tmm5, tmm6\n",
+            "prefetcht1 [{next} + ",
+            $line,
+            " + 128]\n",
+            "tdpbf16ps tmm3, tmm5, tmm7\n",
+            "prefetcht1 [{next} + ",
+            $line,
+            " + 192]",
+        )
+    };
+}
+
+/// A block of 32 × 32 of the result; meanwhile a quarter of a panel is fetched from `next`.
+///
+/// # Safety
+/// Tiles are set up; `out` begins a block whose rows are `columns` apart, and nobody else touches it.
+pub(super) unsafe fn whole(
+    out: *mut f32,
+    columns: usize,
+    adds: bool,
+    a: &[f32],
+    b: &[f32],
+    next: &[f32],
+) {
+    let steps = a.len() / PACKED;
+    assert!(steps > 0 && a.len() == steps * PACKED && b.len() == a.len(), "panels of equal steps");
+    // SAFETY: loads stay within the panels, loads and stores of the result within the block.
+    unsafe {
+        asm!(
+            "test {adds:e}, {adds:e}",
+            "jz 3f",
+            "tileloadd tmm0, [{c} + {stride}]",
+            "tileloadd tmm1, [{c} + {stride} + 64]",
+            "tileloadd tmm2, [{lower} + {stride}]",
+            "tileloadd tmm3, [{lower} + {stride} + 64]",
+            "jmp 2f",
+            "3:",
+            "tilezero tmm0",
+            "tilezero tmm1",
+            "tilezero tmm2",
+            "tilezero tmm3",
+            "2:",
+            first!("0"),
+            second!("4096"),
+            products!("0"), // h·l'
+            second!("2048"),
+            products!("256"), // h·m'
+            first!("2048"),
+            products!("512"), // m·m'
+            second!("0"),
+            products!("768"), // m·h'
+            first!("4096"),
+            products!("1024"), // l·h'
+            first!("0"),
+            products!("1280"), // h·h'
+            "add {next}, {fetched}",
+            "add {a}, {step}",
+            "add {b}, {step}",
+            "dec {steps}",
+            "jnz 2b",
+            "tilestored [{c} + {stride}], tmm0",
+            "tilestored [{c} + {stride} + 64], tmm1",
+            "tilestored [{lower} + {stride}], tmm2",
+            "tilestored [{lower} + {stride} + 64], tmm3",
+            next = inout(reg) next.as_ptr() => _,
+            a = inout(reg) a.as_ptr() => _,
+            b = inout(reg) b.as_ptr() => _,
+            c = in(reg) out,
+            lower = in(reg) out.add(16 * columns),
+            stride = in(reg) columns * size_of::<f32>(),
+            row = in(reg) 64_usize,
+            steps = inout(reg) steps => _,
+            adds = in(reg) u32::from(adds),
+            step = const PACKED * size_of::<f32>(),
+            fetched = const PACKED,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack)
+        );
+    }
+}
+
+/// The tiles of this thread, set up to 16 rows of 64 bytes each; their state is given back in the end.
+pub(super) struct Tiles;
+
+impl Tiles {
+    /// # Safety
+    /// [`is_available`].
+    pub(super) unsafe fn new() -> Self {
+        #[repr(C, align(64))]
+        struct Setup {
+            palette: u8,
+            start: u8,
+            reserved: [u8; 14],
+            bytes: [u16; 16],
+            rows: [u8; 16],
+        }
+        let each = |size| std::array::from_fn(|tile| if tile < 8 { size } else { 0 });
+        let bytes = each(64).map(u16::from);
+        let setup = Setup { palette: 1, start: 0, reserved: [0; 14], bytes, rows: each(16) };
+        // SAFETY: the setup is 64 bytes of the form the instruction reads.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &setup, options(nostack, readonly)) };
+        Self
+    }
+}
+
+impl Drop for Tiles {
+    fn drop(&mut self) {
+        // SAFETY: tiles were set up, so the instruction exists.
+        unsafe { asm!("tilerelease", options(nostack, nomem)) };
+    }
+}
