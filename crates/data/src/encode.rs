@@ -18,9 +18,17 @@ use crate::{
 
 /// Where texts come from.
 pub(crate) enum Texts {
-    Files { path: PathBuf, field: String },
-    Fasta { path: PathBuf, upper: bool },
+    Files {
+        path: PathBuf,
+        field: String,
+    },
+    Fasta {
+        path: PathBuf,
+        upper: bool,
+    },
     Memory(Vec<String>),
+    /// With names.
+    Named(Vec<(String, String)>),
 }
 
 impl Texts {
@@ -34,13 +42,16 @@ impl Texts {
             Self::Memory(texts) => texts.iter().enumerate().try_for_each(|(i, text)| {
                 visit(Document { name: format!("text {i}"), text: text.clone() })
             }),
+            Self::Named(texts) => texts.iter().try_for_each(|(name, text)| {
+                visit(Document { name: name.clone(), text: text.clone() })
+            }),
         }
     }
 
     fn name(&self) -> String {
         match self {
             Self::Files { path, .. } | Self::Fasta { path, .. } => path.display().to_string(),
-            Self::Memory(_) => "the given text".into(),
+            Self::Memory(_) | Self::Named(_) => "the given text".into(),
         }
     }
 }
@@ -85,9 +96,13 @@ impl Sorted {
         for (texts, split) in given.into_iter().filter_map(|(texts, split)| Some((texts?, split))) {
             let mut documents = Vec::new();
             texts.visit(&mut |document| {
-                let hash = Fingerprint::of(document.text.as_bytes());
-                documents.push((hash, document.text.len() as u64));
-                fingerprint.add(&hash.to_le_bytes());
+                let content = Fingerprint::of(document.text.as_bytes());
+                let decides = match &texts {
+                    Texts::Named(_) => Fingerprint::of(document.name.as_bytes()),
+                    _ => content,
+                };
+                documents.push((decides, document.text.len() as u64));
+                fingerprint.add(&content.to_le_bytes());
                 Ok(())
             })?;
             if documents.is_empty() {

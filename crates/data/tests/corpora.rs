@@ -252,3 +252,20 @@ fn settings_read_back_what_was_written() {
         }
     }
 }
+
+#[test]
+fn names_decide_what_is_held_out_whatever_the_texts_say() {
+    let settings = DataSettings { valid_share: 0.3, ..DataSettings::default() };
+    let held_out = |letter: &str| {
+        let texts = (0..20).map(|i| (format!("file {i}"), format!("{i:02}{}", letter.repeat(48))));
+        let corpus = Corpus::from_named_texts(texts.collect(), &settings).unwrap();
+        let tokens = corpus.tokens(Split::Valid).unwrap();
+        let text = corpus.tokenizer().decode(&tokens.read(0..tokens.len()).unwrap());
+        let numbers: String = text.chars().filter(char::is_ascii_digit).collect();
+        (numbers, corpus.fingerprint())
+    };
+    let ((a, a_print), (b, b_print)) = (held_out("a"), held_out("b"));
+    assert_eq!(a.len(), 2 * 6, "{a}");
+    assert_eq!(a, b);
+    assert_ne!(a_print, b_print);
+}

@@ -51,7 +51,8 @@ pub fn folder(folder: &Path) -> Result<PathBuf, Error> {
     let mut number = 1;
     let mut hash = 0xcbf2_9ce4_8422_2325_u64; // FNV-1a
     let texts = embedded::texts();
-    for text in texts.iter().map(String::as_str).chain([TEXT, INDEXING]).chain(POSITIONS) {
+    for text in texts.iter().map(|(_, text)| text.as_str()).chain([TEXT, INDEXING]).chain(POSITIONS)
+    {
         for byte in text.bytes().chain([0]) {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
         }

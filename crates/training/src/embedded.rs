@@ -5,16 +5,16 @@ use whatwhere_data::{Corpus, DataSettings, Source};
 
 use crate::{Error, RunSettings};
 
-const DOCUMENTS: [&str; 4] = [
-    include_str!("../../../README.md"),
-    include_str!("../../../ARCHITECTURE.md"),
-    include_str!("../../../CONTRIBUTING.md"),
-    include_str!("../../../LOG.md"),
+const DOCUMENTS: [(&str, &str); 4] = [
+    ("README.md", include_str!("../../../README.md")),
+    ("ARCHITECTURE.md", include_str!("../../../ARCHITECTURE.md")),
+    ("CONTRIBUTING.md", include_str!("../../../CONTRIBUTING.md")),
+    ("LOG.md", include_str!("../../../LOG.md")),
 ];
 
-static SOURCES: [Dir; 2] = [
-    include_dir!("$CARGO_MANIFEST_DIR/../kernels/src"),
-    include_dir!("$CARGO_MANIFEST_DIR/../attention/src"),
+static SOURCES: [(&str, Dir); 2] = [
+    ("kernels", include_dir!("$CARGO_MANIFEST_DIR/../kernels/src")),
+    ("attention", include_dir!("$CARGO_MANIFEST_DIR/../attention/src")),
 ];
 
 /// Whether settings name no text of their own.
@@ -22,23 +22,29 @@ pub fn needed(settings: &RunSettings) -> bool {
     matches!(&settings.data.source, Source::Text(text) if text.path.as_os_str().is_empty())
 }
 
-/// The corpus of the program's own text.
+/// The corpus of the program's own text. What is held out follows from the names of files, so that a change to one of them
+/// does not make another task of it.
 pub fn corpus(settings: &DataSettings) -> Result<Corpus, Error> {
-    Ok(Corpus::from_texts(texts(), settings)?)
+    Ok(Corpus::from_named_texts(texts(), settings)?)
 }
 
-/// Every document and source file.
-pub fn texts() -> Vec<String> {
-    let mut texts: Vec<String> = DOCUMENTS.iter().map(|text| (*text).into()).collect();
-    for folder in &SOURCES {
-        collect(folder, &mut texts);
+/// Every document and source file, by name.
+pub fn texts() -> Vec<(String, String)> {
+    let mut texts: Vec<(String, String)> =
+        DOCUMENTS.iter().map(|(name, text)| ((*name).into(), (*text).into())).collect();
+    for (name, folder) in &SOURCES {
+        collect(name, folder, &mut texts);
     }
     texts
 }
 
-fn collect(folder: &Dir, texts: &mut Vec<String>) {
-    texts.extend(folder.files().filter_map(|file| file.contents_utf8()).map(Into::into));
+fn collect(name: &str, folder: &Dir, texts: &mut Vec<(String, String)>) {
+    for file in folder.files() {
+        let parts: Vec<_> = file.path().iter().map(|part| part.to_string_lossy()).collect();
+        let text = file.contents_utf8().map(Into::into);
+        texts.extend(text.map(|text| (format!("{name}/{}", parts.join("/")), text)));
+    }
     for inner in folder.dirs() {
-        collect(inner, texts);
+        collect(name, inner, texts);
     }
 }

@@ -87,6 +87,13 @@ impl Corpus {
         Self::stream(Sorted::new(Texts::Memory(texts), None, None, settings)?, settings)
     }
 
+    /// [`Self::from_texts`] of texts with names, which decide what is held out: it stays so when the texts change.
+    pub fn from_named_texts(texts: Vec<(String, String)>, settings: &DataSettings) -> Result<Self> {
+        let settings = &DataSettings { source: Text::default().into(), ..settings.clone() };
+        settings.check()?;
+        Self::stream(Sorted::new(Texts::Named(texts), None, None, settings)?, settings)
+    }
+
     /// What cut the text into tokens.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.0.tokenizer

@@ -121,7 +121,7 @@ pub const CLAIMS: &[Claim] = &[
         paper: POPE,
         reports: "trained at 1024 and read to 10 240 (a figure without numbers): rotary rises steeply, YaRN holds to 4096, PoPE stays flat",
         scaled_down: Some("2 M parameters, trained at 512 on novels, read to 8192, zero-shot"),
-        minutes: 150,
+        minutes: 80,
         data: Some("a folder or archive of novels; --set data.source.valid=… names held-out ones"),
         experiment: Experiment::Compare(&[Part {
             settings: NOVELS,
@@ -239,7 +239,7 @@ pub const CLAIMS: &[Claim] = &[
         paper: "Child et al. 2019, https://arxiv.org/abs/1904.10509; Beltagy et al. 2020, https://arxiv.org/abs/2004.05150; Katharopoulos et al. 2020, https://arxiv.org/abs/2006.16236",
         reports: "enwik8: dense 1.00 bits per byte and 1.31 s, fixed 0.99 and 0.55 s, strided 1.13 and 0.35 s",
         scaled_down: Some("0.6 M parameters on bytes, lengths 512 and 2048, 400 updates, one seed"),
-        minutes: 30,
+        minutes: 12,
         data: None,
         experiment: Experiment::Compare(&[Part {
             changes: &["training.steps=400"],
@@ -257,6 +257,21 @@ pub const CLAIMS: &[Claim] = &[
                 ),
                 expect(
                     "heads=4 pattern=window(left=127), length 2048",
+                    "heads=4 pattern=causal, length 2048",
+                    By::Speed,
+                ),
+                expect(
+                    "heads=4 pattern=strided(stride=64), length 2048",
+                    "heads=4 pattern=causal, length 2048",
+                    By::Speed,
+                ),
+                expect(
+                    "heads=4 pattern=fixed(stride=64), length 2048",
+                    "heads=4 pattern=causal, length 2048",
+                    By::Speed,
+                ),
+                expect(
+                    "heads=4 pattern=or(of=window(left=63)+and(of=causal+random)), length 2048",
                     "heads=4 pattern=causal, length 2048",
                     By::Speed,
                 ),
