@@ -43,8 +43,8 @@ const DEPTH: usize = 1024;
 const SIDE: usize = 2048;
 /// Columns of a task.
 const CHUNK: usize = 128;
-/// Tasks that a product is cut into if its columns alone do not make as many.
-const TASKS: usize = 8;
+/// Tasks for each thread, if there are so many blocks. Results do not depend on how they are cut.
+const TASKS: usize = 4;
 /// Smaller products take as long to pack as tiles save: fewer rows or columns, fewer terms, fewer multiplications.
 const NARROW: usize = 128;
 const SHALLOW: usize = 256;
@@ -142,7 +142,7 @@ fn aligned(room: &mut [f32]) -> &mut [f32] {
 unsafe fn multiply(out: Out, columns: usize, adds: bool, a: &Packed, b: &Packed) {
     // A task keeps some columns in the second cache while rows pass by: as many as leave work for all threads.
     let right: Vec<Range<usize>> = cut(0..b.panels(), CHUNK / LANES).collect();
-    let parts = (TASKS / right.len()).clamp(1, a.panels());
+    let parts = (TASKS * rayon::current_num_threads() / right.len()).clamp(1, a.panels());
     let left: Vec<Range<usize>> = cut(0..a.panels(), a.panels().div_ceil(parts)).collect();
     let tasks = (0..left.len() * right.len()).into_par_iter().with_max_len(1);
     tasks.for_each(|task| {

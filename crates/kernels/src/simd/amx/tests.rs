@@ -111,6 +111,21 @@ fn tiles_are_no_less_precise_than_vectors() {
 }
 
 #[test]
+fn large_products_take_the_tiles() {
+    if skipped() {
+        return;
+    }
+    let (rows, inner, columns) = (256, 512, 512);
+    assert!(pays(rows, columns, inner) && !pays(rows, 96, inner) && !pays(32, 32, 32));
+    let (a, b) = (numbers(rows * inner, 7), numbers(inner * columns, 8));
+    let (a, b) = (Matrix::new(&a, rows, inner), Matrix::new(&b, inner, columns));
+    let (mut tiles, mut chosen) = (vec![0.0; rows * columns], vec![1.0; rows * columns]);
+    multiply(&mut tiles, false, a, b);
+    gemm::product(&mut chosen, false, a, b);
+    assert_eq!(tiles, chosen);
+}
+
+#[test]
 fn the_number_of_threads_changes_no_bit() {
     if skipped() {
         return;
