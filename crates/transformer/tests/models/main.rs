@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod weights;
+
 use burn::tensor::{Device, Tensor};
 use whatwhere_attention::{Input, Path, Position};
 use whatwhere_transformer::{
@@ -149,76 +151,6 @@ fn padding_of_a_source_changes_nothing() {
 }
 
 #[test]
-fn parameters_written_back_give_the_same_model() {
-    let device = Device::flex();
-    for family in FAMILIES {
-        let settings = settings(family, "tied = false");
-        let model = settings.build(1, &device).unwrap();
-        let other = settings.build(2, &device).unwrap();
-        assert_ne!(model.parameters(), other.parameters());
-        let copy = other.with_parameters(model.parameters()).unwrap();
-        assert_eq!(model.parameters(), copy.parameters());
-    }
-}
-
-#[test]
-fn parameters_that_do_not_fit_are_refused() {
-    let device = Device::flex();
-    let model = settings("decoder", "").build(1, &device).unwrap();
-    let refusal = |change: &dyn Fn(&mut Vec<whatwhere_transformer::Parameter>)| {
-        let mut parameters = model.parameters();
-        change(&mut parameters);
-        model.clone().with_parameters(parameters).unwrap_err().to_string()
-    };
-    let missing = refusal(&|p| drop(p.remove(0)));
-    assert!(missing.contains("embedding.weight: missing; expected shape [11, 16]"), "{missing}");
-    let shape = refusal(&|p| p[0].shape = vec![16, 11]);
-    assert!(shape.contains("has shape [16, 11], the settings ask for [11, 16]"), "{shape}");
-    let unknown = refusal(&|p| {
-        let mut other = p[0].clone();
-        other.name = "other".into();
-        p.push(other);
-    });
-    assert!(unknown.contains("other: the model has none of this name"), "{unknown}");
-}
-
-#[test]
-fn models_that_differ_in_one_choice_start_alike_elsewhere() {
-    let device = Device::flex();
-    let build = |position| {
-        let extra = format!("attention = {{ heads = 2, position = '{position}' }}");
-        settings("decoder", &extra).build(5, &device).unwrap().parameters()
-    };
-    let (rotary, polar) = (build("rotary"), build("polar"));
-    for parameter in &rotary {
-        assert!(polar.contains(parameter), "{}", parameter.name);
-    }
-}
-
-/// Tables of encodings and scores come from the framework's generator, of which a process has one.
-#[test]
-fn a_table_is_drawn_alike_whatever_else_the_model_has_and_whoever_draws_beside_it() {
-    let device = Device::flex();
-    let build = |score: &str, position: &str| {
-        let extra =
-            format!("attention = {{ heads = 2, score = '{score}', position = '{position}' }}");
-        settings("decoder", &extra).build(5, &device).unwrap().parameters()
-    };
-    let alone = build("additive", "shaw");
-    for parameter in build("scaled_dot", "shaw") {
-        assert!(alone.contains(&parameter), "{}", parameter.name);
-    }
-    std::thread::scope(|scope| {
-        let builders: Vec<_> = (0..4)
-            .map(|_| scope.spawn(|| (0..8).map(|_| build("additive", "shaw")).collect::<Vec<_>>()))
-            .collect();
-        for builder in builders {
-            assert!(builder.join().unwrap().iter().all(|beside| *beside == alone));
-        }
-    });
-}
-
-#[test]
 fn a_beam_of_one_writes_what_greedy_writes() {
     let device = Device::flex();
     let model = settings("encoder_decoder", "").build(9, &device).unwrap();
@@ -321,55 +253,6 @@ fn inputs_that_do_not_fit_are_refused() {
     let message =
         both.forward(None, &rows(1, 3, &device), Mode::default()).unwrap_err().to_string();
     assert!(message.contains("needs a source"), "{message}");
-}
-
-/// Weights that start small know nothing: every token is about as likely as any other.
-#[test]
-fn first_guesses_are_even() {
-    let device = Device::flex();
-    for family in FAMILIES {
-        for init in ["normal", "xavier"] {
-            for scale in [false, true] {
-                let mut settings = settings(
-                    family,
-                    &format!("init = '{init}'\nscale_embeddings = {scale}\ntied = {}", !scale),
-                );
-                settings.width = 64;
-                settings.vocabulary = 500;
-                let model = settings.build(3, &device).unwrap();
-                let source = rows(2, 7, &device);
-                let source = (family == "encoder_decoder").then_some(&source);
-                let logits = model.forward(source, &rows(2, 9, &device), Mode::default()).unwrap();
-                let log = values(burn::tensor::activation::log_softmax(logits, 2));
-                // A token other than those read, which a tied output may favour.
-                let loss = -log.chunks(500).map(|row| f64::from(row[300])).sum::<f64>() / 18.0;
-                assert!((loss - 500f64.ln()).abs() < 1.2, "{family} {init} {scale}: {loss}");
-            }
-        }
-    }
-}
-
-#[test]
-fn projections_back_into_the_stream_start_smaller() {
-    let device = Device::flex();
-    let mut settings = settings("decoder", "");
-    settings.width = 64;
-    let model = settings.build(3, &device).unwrap();
-    let deviation = |name: &str| {
-        let parameter = model.parameters().into_iter().find(|p| p.name == name).unwrap();
-        let squares: f32 = parameter.values.iter().map(|v| v * v).sum();
-        (squares / parameter.values.len() as f32).sqrt()
-    };
-    for (name, expected) in [
-        ("embedding.weight", 0.02),
-        ("decoder.blocks.0.attention.query.weight", 0.02),
-        ("decoder.blocks.0.attention.output.weight", 0.01),
-        ("decoder.blocks.1.feed_forward.up.weight", 0.02),
-        ("decoder.blocks.1.feed_forward.down.weight", 0.01),
-    ] {
-        let found = deviation(name);
-        assert!((found / expected - 1.0).abs() < 0.1, "{name}: {found}");
-    }
 }
 
 /// Forward and backward of both paths, for every norm, bend and dropout.
