@@ -28,7 +28,7 @@ use std::{
 use rayon::prelude::*;
 
 use pack::{Packed, Packing};
-use tile::{Tiles, edge, whole};
+use tile::{Block, Tiles};
 
 use super::gemm::{Matrix, Out};
 use crate::Pooled;
@@ -160,10 +160,10 @@ unsafe fn multiply(out: Out, columns: usize, adds: bool, a: &Packed, b: &Packed)
                 // SAFETY: the block lies within the result, no other task has it, and this thread has set up its tiles.
                 unsafe {
                     let out = out.at(row * columns + column);
-                    if height == LANES && width == LANES {
-                        whole(out, columns, adds, a, b, next);
-                    } else {
-                        edge(out, columns, adds, a, b, next, (height, width));
+                    let block = Block { out, columns, adds, a, b, next };
+                    match (height, width) {
+                        (LANES, LANES) => block.whole(),
+                        size => block.edge(size),
                     }
                 }
             }

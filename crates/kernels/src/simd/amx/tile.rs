@@ -4,30 +4,17 @@ use std::arch::asm;
 
 use super::{LANES, pack::PACKED};
 
-/// A block at the lower or right edge.
-///
-/// # Safety
-/// As [`whole`], of `height` rows and `width` columns.
-pub(super) unsafe fn edge(
-    out: *mut f32,
-    columns: usize,
-    adds: bool,
-    a: &[f32],
-    b: &[f32],
-    next: &[f32],
-    (height, width): (usize, usize),
-) {
-    let mut block = [0.0; LANES * LANES];
-    // SAFETY: the block is whole, and the result holds its part.
-    unsafe {
-        whole(block.as_mut_ptr(), LANES, false, a, b, next);
-        for (row, values) in block.chunks_exact(LANES).take(height).enumerate() {
-            let out = std::slice::from_raw_parts_mut(out.add(row * columns), width);
-            for (out, value) in out.iter_mut().zip(values) {
-                *out = if adds { *out + value } else { *value };
-            }
-        }
-    }
+/// A block of 32 × 32 of the result, and the panels it is the product of.
+#[derive(Clone, Copy)]
+pub(super) struct Block<'a> {
+    pub(super) out: *mut f32,
+    /// From one row of the result to the next.
+    pub(super) columns: usize,
+    pub(super) adds: bool,
+    pub(super) a: &'a [f32],
+    pub(super) b: &'a [f32],
+    /// A quarter of a panel that is fetched meanwhile.
+    pub(super) next: &'a [f32],
 }
 
 /// Loads a part of the first matrix, of which the offset in bytes is given: two tiles of rows.
@@ -82,73 +69,91 @@ macro_rules! products {
     };
 }
 
-/// A block of 32 × 32 of the result; meanwhile a quarter of a panel is fetched from `next`.
-///
-/// # Safety
-/// Tiles are set up; `out` begins a block whose rows are `columns` apart, and nobody else touches it.
-pub(super) unsafe fn whole(
-    out: *mut f32,
-    columns: usize,
-    adds: bool,
-    a: &[f32],
-    b: &[f32],
-    next: &[f32],
-) {
-    let steps = a.len() / PACKED;
-    assert!(steps > 0 && a.len() == steps * PACKED && b.len() == a.len(), "panels of equal steps");
-    // SAFETY: loads stay within the panels, loads and stores of the result within the block.
-    unsafe {
-        asm!(
-            "test {adds:e}, {adds:e}",
-            "jz 3f",
-            "tileloadd tmm0, [{c} + {stride}]",
-            "tileloadd tmm1, [{c} + {stride} + 64]",
-            "tileloadd tmm2, [{lower} + {stride}]",
-            "tileloadd tmm3, [{lower} + {stride} + 64]",
-            "jmp 2f",
-            "3:",
-            "tilezero tmm0",
-            "tilezero tmm1",
-            "tilezero tmm2",
-            "tilezero tmm3",
-            "2:",
-            first!("0"),
-            second!("4096"),
-            products!("0"), // h·l'
-            second!("2048"),
-            products!("256"), // h·m'
-            first!("2048"),
-            products!("512"), // m·m'
-            second!("0"),
-            products!("768"), // m·h'
-            first!("4096"),
-            products!("1024"), // l·h'
-            first!("0"),
-            products!("1280"), // h·h'
-            "add {next}, {fetched}",
-            "add {a}, {step}",
-            "add {b}, {step}",
-            "dec {steps}",
-            "jnz 2b",
-            "tilestored [{c} + {stride}], tmm0",
-            "tilestored [{c} + {stride} + 64], tmm1",
-            "tilestored [{lower} + {stride}], tmm2",
-            "tilestored [{lower} + {stride} + 64], tmm3",
-            next = inout(reg) next.as_ptr() => _,
-            a = inout(reg) a.as_ptr() => _,
-            b = inout(reg) b.as_ptr() => _,
-            c = in(reg) out,
-            lower = in(reg) out.add(16 * columns),
-            stride = in(reg) columns * size_of::<f32>(),
-            row = in(reg) 64_usize,
-            steps = inout(reg) steps => _,
-            adds = in(reg) u32::from(adds),
-            step = const PACKED * size_of::<f32>(),
-            fetched = const PACKED,
-            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-            options(nostack)
+impl Block<'_> {
+    /// The part of the block that lies within the result, at its lower or right edge.
+    ///
+    /// # Safety
+    /// As [`Self::whole`], of `height` rows and `width` columns.
+    pub(super) unsafe fn edge(&self, (height, width): (usize, usize)) {
+        let mut room = [0.0; LANES * LANES];
+        let inner = Self { out: room.as_mut_ptr(), columns: LANES, adds: false, ..*self };
+        // SAFETY: the room holds a whole block, the result its part.
+        unsafe {
+            inner.whole();
+            for (row, values) in room.chunks_exact(LANES).take(height).enumerate() {
+                let out = std::slice::from_raw_parts_mut(self.out.add(row * self.columns), width);
+                for (out, value) in out.iter_mut().zip(values) {
+                    *out = if self.adds { *out + value } else { *value };
+                }
+            }
+        }
+    }
+
+    /// The block.
+    ///
+    /// # Safety
+    /// Tiles are set up; the block lies within the result, and nobody else touches it.
+    pub(super) unsafe fn whole(&self) {
+        let Self { out, columns, adds, a, b, next } = *self;
+        let steps = a.len() / PACKED;
+        assert!(
+            steps > 0 && a.len() == steps * PACKED && b.len() == a.len(),
+            "panels of equal steps"
         );
+        // SAFETY: loads stay within the panels, loads and stores of the result within the block.
+        unsafe {
+            asm!(
+                "test {adds:e}, {adds:e}",
+                "jz 3f",
+                "tileloadd tmm0, [{c} + {stride}]",
+                "tileloadd tmm1, [{c} + {stride} + 64]",
+                "tileloadd tmm2, [{lower} + {stride}]",
+                "tileloadd tmm3, [{lower} + {stride} + 64]",
+                "jmp 2f",
+                "3:",
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "tilezero tmm2",
+                "tilezero tmm3",
+                "2:",
+                first!("0"),
+                second!("4096"),
+                products!("0"), // h·l'
+                second!("2048"),
+                products!("256"), // h·m'
+                first!("2048"),
+                products!("512"), // m·m'
+                second!("0"),
+                products!("768"), // m·h'
+                first!("4096"),
+                products!("1024"), // l·h'
+                first!("0"),
+                products!("1280"), // h·h'
+                "add {next}, {fetched}",
+                "add {a}, {step}",
+                "add {b}, {step}",
+                "dec {steps}",
+                "jnz 2b",
+                "tilestored [{c} + {stride}], tmm0",
+                "tilestored [{c} + {stride} + 64], tmm1",
+                "tilestored [{lower} + {stride}], tmm2",
+                "tilestored [{lower} + {stride} + 64], tmm3",
+                next = inout(reg) next.as_ptr() => _,
+                a = inout(reg) a.as_ptr() => _,
+                b = inout(reg) b.as_ptr() => _,
+                c = in(reg) out,
+                lower = in(reg) out.add(16 * columns),
+                stride = in(reg) columns * size_of::<f32>(),
+                row = in(reg) 64_usize,
+                steps = inout(reg) steps => _,
+                adds = in(reg) u32::from(adds),
+                step = const PACKED * size_of::<f32>(),
+                fetched = const PACKED,
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack)
+            );
+        }
     }
 }
 
