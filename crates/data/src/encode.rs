@@ -18,16 +18,9 @@ use crate::{
 
 /// Where texts come from.
 pub(crate) enum Texts {
-    Files {
-        path: PathBuf,
-        field: String,
-    },
-    Fasta {
-        path: PathBuf,
-        upper: bool,
-    },
+    Files { path: PathBuf, field: String },
+    Fasta { path: PathBuf, upper: bool },
     Memory(Vec<String>),
-    /// With names.
     Named(Vec<(String, String)>),
 }
 
@@ -46,6 +39,14 @@ impl Texts {
                 visit(Document { name: name.clone(), text: text.clone() })
             }),
         }
+    }
+
+    /// What decides the split of a document: its name where somebody gave one, otherwise what it says.
+    fn decides(&self, document: &Document) -> u64 {
+        Fingerprint::of(match self {
+            Self::Named(_) => document.name.as_bytes(),
+            _ => document.text.as_bytes(),
+        })
     }
 
     fn name(&self) -> String {
@@ -96,13 +97,8 @@ impl Sorted {
         for (texts, split) in given.into_iter().filter_map(|(texts, split)| Some((texts?, split))) {
             let mut documents = Vec::new();
             texts.visit(&mut |document| {
-                let content = Fingerprint::of(document.text.as_bytes());
-                let decides = match &texts {
-                    Texts::Named(_) => Fingerprint::of(document.name.as_bytes()),
-                    _ => content,
-                };
-                documents.push((decides, document.text.len() as u64));
-                fingerprint.add(&content.to_le_bytes());
+                documents.push((texts.decides(&document), document.text.len() as u64));
+                fingerprint.add(&Fingerprint::of(document.text.as_bytes()).to_le_bytes());
                 Ok(())
             })?;
             if documents.is_empty() {

@@ -82,16 +82,18 @@ impl Corpus {
 
     /// A corpus of texts that the caller has, each a document; only tokenizer, objective, shares and cache of the settings count.
     pub fn from_texts(texts: Vec<String>, settings: &DataSettings) -> Result<Self> {
-        let settings = &DataSettings { source: Text::default().into(), ..settings.clone() };
-        settings.check()?;
-        Self::stream(Sorted::new(Texts::Memory(texts), None, None, settings)?, settings)
+        Self::in_memory(Texts::Memory(texts), settings)
     }
 
     /// [`Self::from_texts`] of texts with names, which decide what is held out: it stays so when the texts change.
     pub fn from_named_texts(texts: Vec<(String, String)>, settings: &DataSettings) -> Result<Self> {
+        Self::in_memory(Texts::Named(texts), settings)
+    }
+
+    fn in_memory(texts: Texts, settings: &DataSettings) -> Result<Self> {
         let settings = &DataSettings { source: Text::default().into(), ..settings.clone() };
         settings.check()?;
-        Self::stream(Sorted::new(Texts::Named(texts), None, None, settings)?, settings)
+        Self::stream(Sorted::new(texts, None, None, settings)?, settings)
     }
 
     /// What cut the text into tokens.
