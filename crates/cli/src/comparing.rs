@@ -46,7 +46,7 @@ impl Progress {
         let target =
             if is_terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(1), target);
-        let style = ProgressStyle::with_template("{bar:24} {msg}")
+        let style = ProgressStyle::with_template("{bar:24} {wide_msg}")
             .expect("a template that indicatif reads");
         bar.set_style(style);
         bar.enable_steady_tick(Duration::from_millis(500));
@@ -72,7 +72,7 @@ impl Progress {
             .collect();
         let (finished, all) = (at.finished, at.runs);
         let left = self.left(done - self.skipped as f64, (all - self.skipped) as f64);
-        self.bar.set_message(format!("{finished} of {all} runs; {}; {left}", runs.join("; ")));
+        self.bar.set_message(format!("{finished} of {all} runs, {left}; {}", runs.join("; ")));
     }
 
     fn left(&self, done: f64, all: f64) -> String {

@@ -19,7 +19,12 @@ use whatwhere_lab::{
 };
 use whatwhere_training::interrupt::{EXIT_CODE, Interrupt};
 
-use crate::{comparing::Progress, failure::Failure, ranking, verb::Settings};
+use crate::{
+    comparing::Progress,
+    failure::Failure,
+    ranking,
+    verb::{self, Settings},
+};
 
 /// What to compare, and how long.
 #[derive(Args, Clone, Debug)]
@@ -34,7 +39,7 @@ pub(crate) struct Compare {
     seeds: u64,
     /// Runs at the same time, each on its share of the threads: faster for small models, but speed and memory of a run are
     /// then not its own.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = verb::jobs)]
     jobs: usize,
     /// What each run may spend: steps=800, tokens=2e6, minutes=5 or flops=1e13; default the settings' own steps.
     #[arg(long)]
@@ -121,7 +126,7 @@ pub(crate) struct Standard {
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// Runs at the same time, as compare takes it.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = verb::jobs)]
     jobs: usize,
     /// Print the results as one JSON object.
     #[arg(long)]
@@ -136,7 +141,6 @@ pub(crate) fn run_standard(args: &Standard) -> anyhow::Result<()> {
     let mut all = Vec::new();
     for comparison in standard::comparisons(&folder) {
         let comparison = Comparison { jobs: args.jobs, ..comparison };
-        comparison.cells().map_err(usage)?;
         eprintln!("{}", comparison.title);
         let mut progress = Progress::new();
         match comparison.run(&mut corpora, &interrupt, &mut progress)? {

@@ -71,3 +71,8 @@ impl Settings {
         name.or(self.preset.clone()).unwrap_or_else(|| "run".into())
     }
 }
+
+/// `--jobs`: at least one run at a time.
+pub(crate) fn jobs(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|jobs| *jobs > 0).ok_or_else(|| "expected a number, at least 1".into())
+}

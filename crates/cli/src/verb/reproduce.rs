@@ -10,7 +10,7 @@ use serde_json::json;
 use whatwhere_lab::reproduce::{self, CLAIMS, Changes, Claim, Finding};
 use whatwhere_training::interrupt::{EXIT_CODE, Interrupt};
 
-use crate::{comparing::Progress, failure::Failure};
+use crate::{comparing::Progress, failure::Failure, verb};
 
 /// What to check.
 #[derive(Args, Clone, Debug)]
@@ -24,8 +24,8 @@ pub(crate) struct Reproduce {
     #[arg(long)]
     seeds: Option<u64>,
     /// Runs at the same time, each on its share of the threads; claims about speed still run one at a time.
-    #[arg(long, value_name = "N")]
-    jobs: Option<usize>,
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = verb::jobs)]
+    jobs: usize,
     /// Change a setting of the experiment, such as training.steps=100; can be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     changes: Vec<String>,
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Reproduce) -> anyhow::Result<()> {
         settings: args.changes.clone(),
         data: args.data.clone(),
         seeds: args.seeds,
-        jobs: args.jobs,
+        jobs: Some(args.jobs),
     };
     for claim in claims {
         let folder = args.out.join(claim.name);
