@@ -14,7 +14,10 @@ use serde_json::{Value, json};
 use whatwhere_bench::status;
 use whatwhere_data::Batch;
 use whatwhere_training::{Learner, TrainingSettings};
-use whatwhere_transformer::{Model, ModelSettings, generate};
+use whatwhere_transformer::{
+    Model, ModelSettings,
+    generate::{Sampling, Writer},
+};
 
 /// The learning rate of every step.
 const RATE: f64 = 1e-3;
@@ -38,7 +41,7 @@ enum Work {
     Nothing,
     Built(Box<Model>),
     Train { learner: Box<Learner>, rows: usize, length: usize, step: u64 },
-    Write { model: Box<Model>, prompt: Vec<u32>, tokens: usize },
+    Write { writer: Box<Writer>, prompt: Vec<u32>, tokens: usize },
 }
 
 /// Answers until there are no more requests.
@@ -69,9 +72,10 @@ fn answer(request: Request, work: &mut Work) -> Result<Value> {
             Ok(json!({}))
         }
         Request::Write { prompt, tokens } => {
-            let model = Box::new(built(work)?.valid());
+            let model = built(work)?.valid();
             let prompt = numbers(0, prompt, model.settings().vocabulary);
-            *work = Work::Write { model, prompt, tokens };
+            let writer = Writer::new(&model);
+            *work = Work::Write { writer: Box::new(writer), prompt, tokens };
             Ok(json!({}))
         }
         Request::Steps { count } => steps(work, count),
@@ -136,10 +140,10 @@ fn step(work: &mut Work) -> Result<Value> {
             learner.update(&lesson, RATE, *step);
             Ok(json!(lesson.loss))
         }
-        Work::Write { model, prompt, tokens } => {
-            let sampling = generate::Sampling { temperature: 0.0, ..Default::default() };
+        Work::Write { writer, prompt, tokens } => {
+            let sampling = Sampling::greedy();
             let go_on = |_| ControlFlow::Continue(());
-            Ok(json!(generate::write(model, None, prompt, *tokens, &sampling, go_on)?))
+            Ok(json!(writer.write(None, prompt, *tokens, &sampling, go_on)?))
         }
         _ => Err(anyhow!("nothing to do was taken")),
     }

@@ -30,10 +30,17 @@ pub(crate) struct Kept {
     pub(crate) count: usize,
     /// Place of the first key that is still kept.
     pub(crate) first: usize,
+    /// The cache can go back to this length: queries there see keys that are still kept.
+    least: usize,
 }
 
 /// Room is a multiple of so many keys.
 const STEP: usize = 64;
+/// Keys are dropped in multiples of so many, the kernels' tile: which keys are summed together does not depend on when
+/// others were dropped.
+const TILE: usize = 96;
+/// As many tokens can be taken back under a pattern with a bounded reach, whose older keys are gone.
+const BACK: usize = 64;
 
 impl Cache {
     /// An empty cache.
@@ -54,6 +61,26 @@ impl Cache {
     /// Forgets everything.
     pub fn clear(&mut self) {
         *self = Self::default();
+    }
+
+    /// Forgets the last tokens, which can then be replaced by others. Sums cannot be undone, so a cache of linear mixing
+    /// refuses; one that drops old keys can forget 64 at least.
+    pub fn take_back(&mut self, tokens: usize) -> Result<(), Error> {
+        let Some(kept) = self.kept.as_mut().filter(|kept| tokens <= kept.count) else {
+            if tokens == 0 {
+                return Ok(());
+            }
+            let reason = format!("the cache holds the keys of {} tokens", self.keys());
+            return Err(Error::setting("tokens", tokens, reason));
+        };
+        if self.length - tokens < kept.least {
+            let most = self.length - kept.least;
+            let reason = format!("older keys are gone; {most} at most can be taken back");
+            return Err(Error::setting("tokens", tokens, reason));
+        }
+        kept.count -= tokens;
+        self.length -= tokens;
+        Ok(())
     }
 
     /// Takes sequences in a new order, some perhaps several times: `order[i]` is the old index of new sequence `i`.
@@ -121,12 +148,10 @@ impl Cache {
             return Err(Error::setting("cache", "in use", reason));
         }
         let added = k.dims()[2];
-        // The first new query stands at `length` and sees `reach` keys before it.
-        let oldest = reach.map_or(0, |reach| self.length.saturating_sub(reach));
         // The cache is the only owner meanwhile, so that keys are written in place.
         let kept = match self.kept.take() {
             Some(kept) if kept.count + added <= kept.keys.dims()[2] => kept,
-            Some(kept) => kept.moved(oldest, added),
+            Some(kept) => kept.moved(self.length, reach, added),
             None => Kept::empty(&k, &v, self.length),
         };
         self.length += added;
@@ -138,23 +163,26 @@ impl Kept {
     /// Keys and values without room for more.
     pub(crate) fn whole(keys: Tensor<4>, values: Tensor<4>, first: usize) -> Self {
         let count = keys.dims()[2];
-        Self { keys, values, count, first }
+        Self { keys, values, count, first, least: 0 }
     }
 
     /// Room for these keys and values and some more, the first of them at `first`.
     fn empty(k: &Tensor<4>, v: &Tensor<4>, first: usize) -> Self {
         let room = room_for(k.dims()[2]);
-        Self { keys: roomy(k, room), values: roomy(v, room), count: 0, first }
+        Self { keys: roomy(k, room), values: roomy(v, room), count: 0, first, least: first }
     }
 
-    /// The keys from place `oldest` on, with room for more.
-    fn moved(self, oldest: usize, added: usize) -> Self {
-        let gone = oldest.saturating_sub(self.first).min(self.count);
+    /// The keys that queries at `length` and a little before can see, with room for more.
+    fn moved(self, length: usize, reach: Option<usize>, added: usize) -> Self {
+        let oldest = reach.map_or(0, |reach| length.saturating_sub(reach + BACK));
+        let gone = oldest.saturating_sub(self.first).min(self.count) / TILE * TILE;
         let count = self.count - gone;
         let room = room_for(count + added);
         let take =
             |old: Tensor<4>| write(roomy(&old, room), 0, old.slice_dim(2, gone..gone + count));
-        Self { keys: take(self.keys), values: take(self.values), count, first: self.first + gone }
+        let (keys, values) = (take(self.keys), take(self.values));
+        let least = if gone > 0 { length - BACK } else { self.least };
+        Self { keys, values, count, first: self.first + gone, least }
     }
 
     /// These and more, for which there is room.

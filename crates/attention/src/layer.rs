@@ -10,7 +10,7 @@ use burn::{
 use whatwhere_kernels::{Dropout, Shape, pattern as kernels, pattern::Pattern as _};
 
 use crate::{
-    AttentionSettings, Cache, Error, Mixing,
+    AttentionSettings, Error, Mixing,
     cache::Kept,
     call::Call,
     composed,
@@ -19,7 +19,7 @@ use crate::{
     linear::{self, LinearCall},
     pattern::{PredictedLayer, Scene},
     position::{Encode, PositionLayer},
-    projected::{project, project_all},
+    projected::project,
     score::{Comparing, ScoreLayer},
 };
 
@@ -142,61 +142,17 @@ impl Attention {
         let (memory, first_key) = memory(&mut input);
         let (k, v) = (self.keys(memory.clone(), input.path), self.values(memory, input.path));
         let q = self.queries(input.x.clone(), input.path);
-        self.finish(&input, input.first, q, Kept::whole(k, v, first_key))
+        let mixed = self.mix(&input, input.first, q, Kept::whole(k, v, first_key))?;
+        Ok(project(&self.output, mixed, input.path))
     }
 
-    /// [`Self::forward`] for the tokens after those in the cache: `input.first` is taken from it. With a memory, keys and
-    /// values are made of it once and kept.
-    pub fn decode(&self, input: Input, cache: &mut Cache) -> Result<Tensor<3>, Error> {
-        self.check(&input)?;
-        let crosses = input.memory.is_some();
-        let causal = self.settings.pattern.is_causal();
-        if !crosses && !causal {
-            let reason =
-                "sees keys after the query, which a cache does not have yet; use a causal pattern";
-            return Err(Error::setting("pattern", self.settings.pattern.name(), reason));
-        }
-        if input.past.is_some() {
-            return Err(Error::combination(
-                "past",
-                "a cache",
-                "the cache is the past; use one of them",
-            ));
-        }
-        cache.claim(&self.settings)?;
-        match &input.memory {
-            None if matches!(self.settings.mixing, Mixing::Linear(_)) => {
-                let [q, k, v] = self.all(input.x.clone(), input.path);
-                cache.advance(k.dims()[2]);
-                let out = linear::decode(&mut cache.state, q, k, v);
-                Ok(project(&self.output, self.join(out), input.path))
-            }
-            None => {
-                let first = cache.length();
-                let [q, k, v] = self.all(input.x.clone(), input.path);
-                let kept = cache.append(k, v, self.settings.pattern.reach())?;
-                self.finish(&input, first, q, kept)
-            }
-            Some(memory) => {
-                let q = self.queries(input.x.clone(), input.path);
-                let kept = match &cache.kept {
-                    Some(kept) => kept.clone(),
-                    None => {
-                        let k = self.keys(memory.clone(), input.path);
-                        cache.hold(k, self.values(memory.clone(), input.path))
-                    }
-                };
-                self.finish(&input, input.first, q, kept)
-            }
-        }
-    }
-
-    fn finish(
+    /// Everything between the projections, heads side by side again.
+    pub(crate) fn mix(
         &self,
         input: &Input,
         first_query: usize,
         q: Tensor<4>,
-        Kept { keys: k, values: v, count, first: first_key }: Kept,
+        Kept { keys: k, values: v, count, first: first_key, .. }: Kept,
     ) -> Result<Tensor<3>, Error> {
         let sizes = Sizes { keys: count, ..sizes(&q, &k) };
         let mut call = self.call(input, first_query, first_key, sizes)?;
@@ -211,13 +167,7 @@ impl Attention {
                 linear::attend(&linear, &call, input.path, q, k, v)?
             }
         };
-        Ok(project(&self.output, self.join(out), input.path))
-    }
-
-    /// Queries, keys and values of the own sequence.
-    fn all(&self, x: Tensor<3>, path: Path) -> [Tensor<4>; 3] {
-        let [q, k, v] = project_all([&self.query, &self.key, &self.value], x, path);
-        [self.as_queries(q), self.as_keys(k), self.split(v, self.sizes.kv_heads)]
+        Ok(self.join(out))
     }
 
     /// `[batch, heads, queries, head_dim]`, ready to be compared.
@@ -225,7 +175,7 @@ impl Attention {
         self.as_queries(project(&self.query, x, path))
     }
 
-    fn as_queries(&self, projected: Tensor<3>) -> Tensor<4> {
+    pub(crate) fn as_queries(&self, projected: Tensor<3>) -> Tensor<4> {
         let q = self.split(projected, self.sizes.heads);
         let q = match &self.query_norm {
             None => q,
@@ -239,7 +189,7 @@ impl Attention {
         self.as_keys(project(&self.key, memory, path))
     }
 
-    fn as_keys(&self, projected: Tensor<3>) -> Tensor<4> {
+    pub(crate) fn as_keys(&self, projected: Tensor<3>) -> Tensor<4> {
         let k = self.split(projected, self.sizes.kv_heads);
         match &self.key_norm {
             None => k,
@@ -359,7 +309,7 @@ impl Attention {
     }
 
     /// The inverse of [`Self::split`].
-    fn join(&self, x: Tensor<4>) -> Tensor<3> {
+    pub(crate) fn join(&self, x: Tensor<4>) -> Tensor<3> {
         let [batch, heads, length, head_dim] = x.dims();
         x.swap_dims(1, 2).reshape([batch, length, heads * head_dim])
     }

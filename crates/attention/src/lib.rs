@@ -58,6 +58,7 @@ mod cache;
 pub mod call;
 mod combinations;
 mod composed;
+mod decode;
 mod error;
 mod fused;
 mod heads;

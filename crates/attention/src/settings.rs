@@ -75,6 +75,16 @@ impl AttentionSettings {
         About::of_struct(include_str!("settings.rs"), "AttentionSettings").expect("it stands above")
     }
 
+    /// Whether a cache of the layer holds the same for tokens that are read together and one by one, and can give back
+    /// the last of them: not where mixing keeps sums, and not where angles follow the length.
+    pub fn can_take_back(&self) -> bool {
+        let follows = |position: &Position| match position {
+            Position::Rotary(rotary) => rotary.scaling.follows_length(),
+            _ => false,
+        };
+        matches!(self.mixing, Mixing::Softmax(_)) && !self.position.iter().any(follows)
+    }
+
     /// Reads and checks TOML.
     pub fn from_toml(text: &str) -> Result<Self, Error> {
         let settings: Self = toml::from_str(text).map_err(|e| Error::Read(e.to_string()))?;

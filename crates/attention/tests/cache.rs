@@ -93,9 +93,40 @@ fn under_a_bounded_reach_the_cache_stays_bounded_and_right() {
     for place in 0..500 {
         let token = x.clone().narrow(1, place, 1);
         parts.push(layer.decode(Input::new(token), &mut cache).unwrap());
-        assert!(cache.keys() <= 128, "{} keys kept", cache.keys());
+        assert!(cache.keys() <= 256, "{} keys kept", cache.keys());
     }
     assert_close("window", &values(Tensor::cat(parts, 1)), &whole);
+}
+
+#[test]
+fn tokens_that_were_taken_back_leave_nothing() {
+    let device = Device::flex();
+    for pattern in causal_patterns() {
+        let settings = AttentionSettings { width: 24, heads: 4, pattern, ..Default::default() };
+        let name = format!("{:?}", settings.pattern);
+        let layer = settings.build(&device).unwrap();
+        let random =
+            |count| Tensor::<3>::random([1, count, 24], Distribution::Normal(0.0, 1.0), &device);
+        let x = random(400);
+        let (mut cache, mut straight) = (Cache::new(), Cache::new());
+        for place in 0..400 {
+            let token = x.clone().narrow(1, place, 1);
+            let expected = layer.decode(Input::new(token.clone()), &mut straight).unwrap();
+            // Some other tokens, one by one or together, which are taken back again.
+            let others = [0, 1, 3, 64][place % 4];
+            for _ in 0..others {
+                layer.decode(Input::new(random(1)), &mut cache).unwrap();
+            }
+            cache.take_back(others).unwrap();
+            layer.decode(Input::new(random(5)), &mut cache).unwrap();
+            cache.take_back(5).unwrap();
+            let found = layer.decode(Input::new(token), &mut cache).unwrap();
+            assert_eq!(values(found), values(expected), "{name} at {place}");
+        }
+        assert_eq!(cache.length(), 400);
+        let refused = cache.take_back(401).unwrap_err().to_string();
+        assert!(refused.starts_with("tokens = 401: "), "{refused}");
+    }
 }
 
 #[test]

@@ -6,13 +6,16 @@ use rayon::prelude::*;
 
 use crate::{
     Error, Pooled, Simd,
-    simd::gemm::{Matrix, product},
+    simd::{
+        few::WeightedRows,
+        gemm::{Matrix, product},
+    },
 };
 
 /// Rows of one task; fixed, so that sums of gradients do not depend on the number of threads.
 const ROWS: usize = 64;
 /// As many rows are projected one by one.
-const FEW: usize = 4;
+const FEW: usize = 8;
 /// Tasks of a few rows: each reads its part of the weights, and the parts' sums are added in order.
 const PARTS: usize = 4;
 /// Values of one task.
@@ -142,10 +145,8 @@ fn few(all: &[&Dense], x: &[f32], outs: &mut [&mut [f32]]) {
         }
     }
     tasks.into_par_iter().with_max_len(1).for_each(|Part { dense, channels, sums }| {
-        simd.run(
-            #[inline(always)]
-            || weighted_rows(dense, x, channels, sums),
-        );
+        let Dense { from, to, weight, .. } = *dense;
+        simd.run(WeightedRows { from, to, weight, x, channels, sums });
     });
     let mut made = &*sums;
     for (dense, out) in all.iter().zip(outs) {
@@ -156,40 +157,6 @@ fn few(all: &[&Dense], x: &[f32], outs: &mut [&mut [f32]]) {
             } else {
                 out.iter_mut().zip(sums).for_each(|(out, sum)| *out += sum);
             }
-        }
-    }
-}
-
-/// `sum = Σ_c x_c · weight[c]` over some channels for each row of `x`, four rows of the weights at a time. The sum of a
-/// row does not depend on how many there are.
-#[inline(always)]
-fn weighted_rows(dense: &Dense, x: &[f32], channels: Range<usize>, sums: &mut [f32]) {
-    let Dense { from, to, weight, .. } = *dense;
-    sums.fill(0.0);
-    for first in channels.clone().step_by(4) {
-        let some = first..channels.end.min(first + 4);
-        let weight = &weight[some.start * to..some.end * to];
-        for (x, sum) in x.chunks_exact(from).zip(sums.chunks_exact_mut(to)) {
-            add_rows(&x[some.clone()], weight, sum);
-        }
-    }
-}
-
-/// Adds up to four weighted rows.
-#[inline(always)]
-fn add_rows(x: &[f32], rows: &[f32], sum: &mut [f32]) {
-    let to = sum.len();
-    if let &[a, b, c, d] = x {
-        let (first, others) = rows.split_at(to);
-        let (second, others) = others.split_at(to);
-        let (third, fourth) = others.split_at(to);
-        let rows = first.iter().zip(second).zip(third.iter().zip(fourth));
-        for (sum, ((w, x), (y, z))) in sum.iter_mut().zip(rows) {
-            *sum += (a * w + b * x) + (c * y + d * z);
-        }
-    } else {
-        for (x, row) in x.iter().zip(rows.chunks_exact(to)) {
-            sum.iter_mut().zip(row).for_each(|(sum, weight)| *sum += x * weight);
         }
     }
 }
@@ -277,7 +244,9 @@ mod tests {
 
     #[test]
     fn values_and_gradients_agree_with_the_definition() {
-        for (rows, from, to) in [(1, 1, 1), (3, 5, 2), (2, 7, 600), (4, 70, 9), (130, 16, 33)] {
+        for (rows, from, to) in
+            [(1, 1, 1), (3, 5, 2), (2, 7, 600), (4, 70, 9), (8, 90, 150), (130, 16, 33)]
+        {
             let (x, weight, bias) =
                 (numbers(rows * from, 1), numbers(from * to, 2), numbers(to, 3));
             let d_out = numbers(rows * to, 4);
@@ -312,6 +281,23 @@ mod tests {
                 assert_close(&d_bias, |column| {
                     (0..rows).map(|r| at(&d_out, r * to + column)).sum()
                 });
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_among_a_few_is_projected_as_by_itself() {
+        for (from, to) in [(3, 5), (70, 70), (67, 333)] {
+            let (weight, x) = (numbers(from * to, 1), numbers(FEW * from, 2));
+            let dense = Dense { from, to, weight: &weight, bias: None };
+            let mut alone = vec![0.0; FEW * to];
+            for (x, out) in x.chunks_exact(from).zip(alone.chunks_exact_mut(to)) {
+                dense.forward(x, out).unwrap();
+            }
+            for rows in 1..=FEW {
+                let mut out = vec![0.0; rows * to];
+                dense.forward(&x[..rows * from], &mut out).unwrap();
+                assert_eq!(out, alone[..rows * to], "{rows} rows, {from} × {to}");
             }
         }
     }

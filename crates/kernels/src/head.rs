@@ -15,8 +15,8 @@ use crate::{
     tile::{Outline, TILE, tiles},
 };
 
-/// Below this many queries, keys are compared row by row instead of being transposed first.
-const FEW_QUERIES: usize = 4;
+/// Up to this many queries, keys are compared row by row instead of being transposed first.
+const FEW_QUERIES: usize = 8;
 
 /// One head of one sequence, ready to be worked on.
 pub(crate) struct Head<'a> {
@@ -167,7 +167,7 @@ impl Head<'_> {
             prepared
         };
         let by_rows =
-            queries.count < FEW_QUERIES && !matches!(attention.score, Score::Additive { .. });
+            queries.count <= FEW_QUERIES && !matches!(attention.score, Score::Additive { .. });
         let cols = (!by_rows).then(|| {
             let cols = cols.sized(width * TILE);
             attention.simd.run(Transpose { from: rows, width, to: cols });

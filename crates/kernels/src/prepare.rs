@@ -7,7 +7,7 @@
 use pulp::{Simd, WithSimd};
 
 use crate::{
-    Attention, DELTA_RANGE, Feature, Kind, Magnitude, Score,
+    Attention, DELTA_RANGE, Feature, Kind, Layout, Magnitude, Score,
     simd::{math, rows::dot},
 };
 
@@ -151,10 +151,9 @@ fn form_row<S: Simd>(
         let x = &mut head[feature.channels.clone()];
         match feature.kind {
             Kind::Rotary { layout } => {
-                for (i, (cos, sin)) in cos.iter().zip(sin).enumerate() {
-                    let (a, b) = layout.pair(i, x.len());
-                    (x[a], x[b]) = (x[a] * cos - x[b] * sin, x[a] * sin + x[b] * cos);
-                }
+                pairs(layout, x, cos, sin, |[a, b], cos, sin| {
+                    [a * cos - b * sin, a * sin + b * cos]
+                });
             }
             Kind::Polar { magnitude, .. } => {
                 let y = &mut tail[..x.len()];
@@ -248,10 +247,7 @@ fn feature_backward<S: Simd>(
     let d_x = &mut head[channels.clone()];
     match feature.kind {
         Kind::Rotary { layout } => {
-            for (i, (cos, sin)) in cos.iter().zip(sin).enumerate() {
-                let (a, b) = layout.pair(i, d_x.len());
-                (d_x[a], d_x[b]) = (d_x[a] * cos + d_x[b] * sin, d_x[b] * cos - d_x[a] * sin);
-            }
+            pairs(layout, d_x, cos, sin, |[a, b], cos, sin| [a * cos + b * sin, b * cos - a * sin]);
         }
         Kind::Polar { magnitude, .. } => {
             let (raw, d_y) = (&raw[channels.clone()], &tail[..channels.len()]);
@@ -271,6 +267,31 @@ fn feature_backward<S: Simd>(
                 }
                 let along = s.mul_add_e_f32s(dx, cos, s.mul_f32s(dy, sin));
                 store(s, d_x, at, s.mul_f32s(along, slope));
+            }
+        }
+    }
+}
+
+/// Turns every pair of channels. Each layout has a loop of its own, of a form that becomes vectors.
+#[inline(always)]
+fn pairs(
+    layout: Layout,
+    x: &mut [f32],
+    cos: &[f32],
+    sin: &[f32],
+    turn: impl Fn([f32; 2], f32, f32) -> [f32; 2],
+) {
+    let angles = cos.iter().zip(sin);
+    match layout {
+        Layout::Interleaved => {
+            for (pair, (cos, sin)) in x.as_chunks_mut::<2>().0.iter_mut().zip(angles) {
+                *pair = turn(*pair, *cos, *sin);
+            }
+        }
+        Layout::HalfSplit => {
+            let (first, second) = x.split_at_mut(x.len() / 2);
+            for ((a, b), (cos, sin)) in first.iter_mut().zip(second).zip(angles) {
+                [*a, *b] = turn([*a, *b], *cos, *sin);
             }
         }
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use whatwhere_data::Tokenizer;
 use whatwhere_transformer::{
     Family, Mode, Model, Sequences,
-    generate::{self, Beam, Sampling},
+    generate::{Beam, Sampling, Writer},
 };
 
 use crate::{Error, Folder, RunSettings, checkpoint::Checkpoint};
@@ -109,8 +109,7 @@ impl Run {
         }
         let mut stream = self.tokenizer.stream();
         let mut text = Held::new(&generation.stop);
-        generate::write(
-            &self.model,
+        Writer::new(&self.model).write(
             None,
             &prompt,
             generation.limit,

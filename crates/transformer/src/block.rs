@@ -104,6 +104,11 @@ impl Block {
         })
     }
 
+    /// Where its norms stand.
+    pub(crate) fn place(&self) -> NormPlace {
+        self.place
+    }
+
     /// `[batch, length, width]`.
     pub(crate) fn forward(
         &self,

@@ -6,6 +6,7 @@ use burn::{
     tensor::{Device, Tensor, activation},
 };
 use whatwhere_attention::{Path, bridge::Operand, projected::operands};
+use whatwhere_kernels::Bend;
 
 use crate::{Activation, ModelSettings, fused, sublayer};
 
@@ -55,9 +56,14 @@ impl FeedForward {
             }
         }
         weights.extend(operands(&self.down));
-        let bend = fused::bend_of(self.activation);
+        let bend = self.kernel();
         let weights = weights.into_iter().collect::<Option<Vec<_>>>()?;
         Some((sublayer::FeedForward { width, inner, bend }, weights))
+    }
+
+    /// The kernels' name of its bend.
+    pub(crate) fn kernel(&self) -> Bend {
+        fused::bend_of(self.activation)
     }
 
     fn bend(&self, up: Tensor<3>, gate: Option<Tensor<3>>, path: Path) -> Tensor<3> {

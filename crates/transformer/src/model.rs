@@ -61,9 +61,9 @@ pub struct Segments {
 /// What a decoder remembers while it writes.
 #[derive(Clone, Debug)]
 pub struct Writing {
-    caches: Vec<BlockCache>,
-    memory: Option<Memory>,
-    length: usize,
+    pub(crate) caches: Vec<BlockCache>,
+    pub(crate) memory: Option<Memory>,
+    pub(crate) length: usize,
 }
 
 impl Sequences {
@@ -196,6 +196,17 @@ impl Model {
 
     /// Scores after each of the given tokens, which follow those already written, `[batch, length, vocabulary]`.
     pub fn step(&self, ids: Tensor<2, Int>, writing: &mut Writing) -> Result<Tensor<3>, Error> {
+        let length = ids.dims()[1];
+        self.step_last(ids, length, writing)
+    }
+
+    /// [`Self::step`], with scores after the last `count` tokens only.
+    pub(crate) fn step_last(
+        &self,
+        ids: Tensor<2, Int>,
+        count: usize,
+        writing: &mut Writing,
+    ) -> Result<Tensor<3>, Error> {
         let (first, length) = (writing.length, ids.dims()[1]);
         let Writing { caches, memory, .. } = writing;
         let tokens = Sequences::new(ids);
@@ -203,7 +214,7 @@ impl Model {
         let seeds = Seeds::new(None);
         let hidden = self.decode(&tokens, memory.as_ref(), first, seeds, Path::Auto, recalls)?;
         writing.length += length;
-        Ok(self.logits(hidden))
+        Ok(self.logits(hidden.narrow(1, length - count, count)))
     }
 
     fn memory(
@@ -288,6 +299,17 @@ impl Writing {
     /// Tokens written so far.
     pub fn length(&self) -> usize {
         self.length
+    }
+
+    /// Forgets the last tokens, which can then be replaced by others; see [`Cache::take_back`].
+    ///
+    /// [`Cache::take_back`]: whatwhere_attention::Cache::take_back
+    pub fn take_back(&mut self, tokens: usize) -> Result<(), Error> {
+        for cache in &mut self.caches {
+            cache.own.take_back(tokens)?;
+        }
+        self.length -= tokens;
+        Ok(())
     }
 
     /// Goes on with these sequences: `order[i]` is the old index of new sequence `i`. Beam search calls it after each

@@ -33,7 +33,7 @@ use whatwhere_training::{
     interrupt::{EXIT_CODE, Interrupt},
     trainer,
 };
-use whatwhere_transformer::{Family, Model, generate};
+use whatwhere_transformer::{Family, Model, generate::Writer};
 
 use crate::failure::Failure;
 use view::View;
@@ -215,7 +215,7 @@ impl Prompt {
 
     fn go_on(&self, model: &Model, tokenizer: &Tokenizer) -> String {
         let (begun, sampling) = (Instant::now(), Sampling::default());
-        let written = generate::write(model, None, &self.tokens, self.limit, &sampling, |_| {
+        let written = Writer::new(model).write(None, &self.tokens, self.limit, &sampling, |_| {
             match begun.elapsed() < PATIENCE {
                 true => ControlFlow::Continue(()),
                 false => ControlFlow::Break(()),

@@ -3,7 +3,7 @@
 //! A hypothesis counts by `log p / ((5 + length) / 6)^α`, the length penalty of GNMT (Wu et al. 2016,
 //! <https://arxiv.org/abs/1609.08144>).
 
-use super::next;
+use super::scores;
 use crate::{Error, Model, Sequences};
 
 /// How wide to search and when to stop.
@@ -63,7 +63,7 @@ impl Beam {
                 .flat_map(|search| &search.open)
                 .map(|(tokens, _)| &tokens[tokens.len() - 1..])
                 .collect();
-            let mut logits = next(model, &rows, &mut writing)?;
+            let mut logits = scores(model, &rows, 1, &mut writing)?;
             let mut order = Vec::new();
             let mut row = 0;
             for search in &mut searches {

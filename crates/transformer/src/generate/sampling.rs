@@ -62,7 +62,7 @@ impl Sampling {
 }
 
 /// Chooses tokens, one after the other, from one generator.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Sampler {
     sampling: Sampling,
     random: fastrand::Rng,
@@ -75,22 +75,31 @@ impl Sampler {
     }
 
     /// The next token, from its scores and what was written before.
+    ///
+    /// Each token draws a number of its own, and the highest sum of score and number wins (Gumbel's way to draw from a
+    /// softmax). Scores that differ little then nearly always give the same token, as guesses need it.
     pub fn pick(&mut self, logits: &mut [f32], written: &[u32]) -> u32 {
         self.penalise(logits, written);
+        let best = best(logits);
         if self.sampling.temperature == 0.0 {
-            return best(logits);
+            return best;
         }
-        let mut tokens = self.likely(logits);
-        let total: f64 = tokens.iter().map(|(_, weight)| weight).sum();
-        let mut left = self.random.f64() * total;
-        let last = tokens.pop().expect("a vocabulary is not empty");
-        for (token, weight) in tokens {
-            if left < weight {
-                return token;
+        let seed = self.random.u64(..);
+        let temperature = f64::from(self.sampling.temperature);
+        let peak = f64::from(logits[best as usize]);
+        let score = |token: u32| (f64::from(logits[token as usize]) - peak) / temperature;
+        let mut winner = (best, Luck::new(seed, best).value());
+        let mut race = |token: u32| {
+            let (score, luck) = (score(token), Luck::new(seed, token));
+            if score + luck.most() > winner.1 && score + luck.value() > winner.1 {
+                winner = (token, score + luck.value());
             }
-            left -= weight;
+        };
+        match self.likely(logits, peak) {
+            None => (0..logits.len() as u32).for_each(&mut race),
+            Some(tokens) => tokens.into_iter().for_each(&mut race),
         }
-        last.0
+        winner.0
     }
 
     fn penalise(&self, logits: &mut [f32], written: &[u32]) {
@@ -107,36 +116,63 @@ impl Sampler {
         }
     }
 
-    /// The tokens that may be drawn and their weights relative to the best, best first.
-    fn likely(&self, logits: &[f32]) -> Vec<(u32, f64)> {
+    /// The tokens that may be drawn, all if nothing. `peak` is the highest score.
+    fn likely(&self, logits: &[f32], peak: f64) -> Option<Vec<u32>> {
         let Sampling { temperature, top_k, top_p, min_p, .. } = self.sampling;
-        let peak = f64::from(logits[best(logits) as usize]);
+        if top_k == 0 && top_p == 1.0 && min_p == 0.0 {
+            return None;
+        }
         let weight = |logit: f32| ((f64::from(logit) - peak) / f64::from(temperature)).exp();
-        let mut tokens: Vec<(u32, f64)> = logits
-            .iter()
-            .enumerate()
-            .map(|(token, logit)| (token as u32, weight(*logit)))
-            .collect();
+        let weights = logits.iter().enumerate().map(|(i, logit)| (i as u32, weight(*logit)));
+        let mut tokens: Vec<(u32, f64)> = weights.collect();
         // Equal weights keep the order of their tokens, so that draws do not depend on the sort.
-        tokens.sort_by(|a, b| b.1.total_cmp(&a.1));
-        if top_k > 0 {
+        let best_first = |a: &(u32, f64), b: &(u32, f64)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+        if top_k > 0 && top_k < tokens.len() {
+            tokens.select_nth_unstable_by(top_k - 1, best_first);
             tokens.truncate(top_k);
         }
         if top_p < 1.0 {
             let total: f64 = tokens.iter().map(|(_, weight)| weight).sum();
+            let wanted = f64::from(top_p) * total;
+            // All tokens below this together are less than what may be left out.
+            let least = (total - wanted) / tokens.len() as f64;
+            tokens.retain(|(_, weight)| *weight >= least);
+            tokens.sort_unstable_by(best_first);
             let mut covered = 0.0;
             let kept = tokens.iter().take_while(|(_, weight)| {
-                let open = covered < f64::from(top_p) * total;
+                let open = covered < wanted;
                 covered += weight;
                 open
             });
             let kept = kept.count();
             tokens.truncate(kept.max(1));
         }
-        if min_p > 0.0 {
-            tokens.retain(|(_, weight)| *weight >= f64::from(min_p));
-        }
-        tokens
+        tokens.retain(|(_, weight)| *weight >= f64::from(min_p));
+        Some(tokens.into_iter().map(|(token, _)| token).collect())
+    }
+}
+
+/// A token's draw: uniform bits, from which a number of Gumbel's distribution is made.
+#[derive(Clone, Copy)]
+struct Luck(u64);
+
+impl Luck {
+    fn new(seed: u64, token: u32) -> Self {
+        // Odd and without a pattern in its bits, so that seeds of neighbours have little in common.
+        const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+        let seed = seed.wrapping_add(u64::from(token).wrapping_mul(SPREAD));
+        Self(fastrand::Rng::with_seed(seed).u64(..))
+    }
+
+    /// `−ln(−ln(1 − u))` for a `u` between 0 and 1.
+    fn value(self) -> f64 {
+        let u = ((self.0 >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+        -(-(-u).ln_1p()).ln()
+    }
+
+    /// At least [`Self::value`], without a logarithm: `−ln(−ln(1 − u)) ≤ −ln u`, and `u` has so many zeros in front.
+    fn most(self) -> f64 {
+        f64::from(self.0.leading_zeros() + 1) * std::f64::consts::LN_2
     }
 }
 
@@ -185,6 +221,8 @@ mod tests {
         assert_eq!(counts(Sampling { top_p: 0.5, ..Default::default() })[1..], [0, 0, 0]);
         assert_eq!(counts(Sampling { min_p: 0.4, ..Default::default() })[2..], [0, 0]);
         assert!(counts(Sampling { min_p: 0.2, ..Default::default() })[2..].iter().all(|c| *c > 0));
+        let both = counts(Sampling { top_k: 3, top_p: 0.9, ..Default::default() });
+        assert!(both[..3].iter().all(|count| *count > 0) && both[3] == 0, "{both:?}");
     }
 
     #[test]
@@ -193,6 +231,30 @@ mod tests {
         assert_eq!(greedy.pick(&mut LOGITS.clone(), &[]), 0);
         let mut wary = Sampler::new(Sampling { repetition_penalty: 3.0, ..Sampling::greedy() });
         assert_eq!(wary.pick(&mut LOGITS.clone(), &[0]), 1);
+    }
+
+    #[test]
+    fn the_bound_of_a_draw_is_one() {
+        for bits in [0, 1, 1 << 11, u64::MAX, u64::MAX >> 1, 1 << 63, 0x0123_4567_89ab_cdef] {
+            assert!(Luck(bits).value() <= Luck(bits).most(), "{bits:x}");
+        }
+        assert!((0..1000).map(|i| Luck::new(i, 7)).all(|luck| luck.value() <= luck.most()));
+    }
+
+    #[test]
+    fn scores_that_differ_little_draw_the_same_tokens() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let (mut exact, mut near) =
+            (Sampler::new(Sampling::default()), Sampler::new(Sampling::default()));
+        let mut same = 0;
+        for _ in 0..1000 {
+            let mut logits: Vec<f32> = (0..500).map(|_| random.f32() * 4.0).collect();
+            let mut close: Vec<f32> =
+                logits.iter().map(|logit| logit + (random.f32() - 0.5) * 0.02).collect();
+            same += usize::from(exact.pick(&mut logits, &[]) == near.pick(&mut close, &[]));
+        }
+        // Weights differ by up to 1.3 %, and so do chances.
+        assert!(same > 975, "{same} of 1000");
     }
 
     #[test]

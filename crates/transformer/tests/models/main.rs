@@ -3,12 +3,13 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod weights;
+mod writing;
 
 use burn::tensor::{Device, Tensor};
 use whatwhere_attention::{Input, Path, Position};
 use whatwhere_transformer::{
     Mode, Model, ModelSettings, Segments, Sequences, Site,
-    generate::{self, Beam, Sampling},
+    generate::{Beam, Sampling, Writer},
 };
 
 const FAMILIES: [&str; 3] = ["decoder", "encoder", "encoder_decoder"];
@@ -159,8 +160,8 @@ fn a_beam_of_one_writes_what_greedy_writes() {
     let found = beam.search(&model, &source).unwrap();
     for (row, found) in found.iter().enumerate() {
         let one = Sequences::new(source.ids.clone().narrow(0, row, 1));
-        let mut greedy =
-            generate::write(&model, Some(&one), &[1], 12, &Sampling::greedy(), |token| {
+        let mut greedy = Writer::new(&model)
+            .write(Some(&one), &[1], 12, &Sampling::greedy(), |token| {
                 if token == 2 {
                     std::ops::ControlFlow::Break(())
                 } else {
@@ -220,18 +221,6 @@ fn log_probability(model: &Model, source: &Sequences, begin: u32, tokens: &[u32]
 }
 
 #[test]
-fn writing_goes_on_past_the_end_of_a_table() {
-    let device = Device::flex();
-    let extra = "attention = { heads = 2, position = { kind = 'learned', length = 6 } }";
-    let model = settings("decoder", extra).build(1, &device).unwrap();
-    let each = |_| std::ops::ControlFlow::Continue(());
-    for prompt in [vec![1; 2], vec![1; 6], vec![1; 20]] {
-        let text = generate::write(&model, None, &prompt, 15, &Sampling::greedy(), each).unwrap();
-        assert_eq!(text.len(), 15);
-    }
-}
-
-#[test]
 fn inputs_that_do_not_fit_are_refused() {
     let device = Device::flex();
     let decoder = settings(
@@ -241,7 +230,8 @@ fn inputs_that_do_not_fit_are_refused() {
     let decoder = decoder.build(1, &device).unwrap();
     let refuse = |prompt: &[u32], limit| {
         let each = |_| std::ops::ControlFlow::Continue(());
-        generate::write(&decoder, None, prompt, limit, &Sampling::greedy(), each)
+        Writer::new(&decoder)
+            .write(None, prompt, limit, &Sampling::greedy(), each)
             .unwrap_err()
             .to_string()
     };
