@@ -147,8 +147,8 @@ impl Row {
     #[inline(always)]
     fn count_steps(&mut self, x: &[f32]) {
         // As many steps as keep every sum within 32 bits.
-        let most = i32::MAX / (STEPS as i32 * (PAIR * self.pairs.len()) as i32);
-        self.step = largest(x) / most.min(i32::from(i16::MAX)) as f32;
+        let most = i32::MAX as usize / (STEPS as usize * PAIR * self.pairs.len());
+        self.step = largest(x) / most.min(i16::MAX as usize) as f32;
         let per_step = if self.step > 0.0 { 1.0 / self.step } else { 0.0 };
         for (steps, x) in self.pairs.as_flattened_mut().iter_mut().zip(x) {
             *steps = nearest(x * per_step) as i16;
@@ -160,7 +160,7 @@ impl Row {
 #[inline(always)]
 fn nearest(value: f32) -> i32 {
     const POINTLESS: f32 = 12_582_912.0;
-    (value + POINTLESS).to_bits() as i32 - POINTLESS.to_bits() as i32
+    (value + POINTLESS).to_bits().wrapping_sub(POINTLESS.to_bits()) as i32
 }
 
 /// The largest size of a value.

@@ -180,7 +180,7 @@ fn try_at(
             Some(Run::open_changed(folder.path(), &way.changes).map_err(|e| e.to_string())?)
         }
     };
-    let model = &scaled.as_ref().unwrap_or(run).model;
+    let model = scaled.as_ref().unwrap_or(run).model();
     // About as many tokens at once as one long window has.
     let rows = (4096 / length).max(1);
     let settings = BatchSettings {

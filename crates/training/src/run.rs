@@ -17,12 +17,12 @@ use crate::{Error, Folder, RunSettings, checkpoint::Checkpoint};
 pub struct Run {
     /// The settings it was trained with.
     pub settings: RunSettings,
-    /// With the best weights of the run.
-    pub model: Model,
     /// From text to tokens and back.
     pub tokenizer: Tokenizer,
     /// Updates behind the weights.
     pub step: u64,
+    /// Holds the model, with the best weights of the run.
+    writer: Writer,
 }
 
 /// How text is written.
@@ -88,7 +88,12 @@ impl Run {
         let step = checkpoint.word(&folder.model(), "step")?;
         let model = settings.model.build(settings.seed, &Device::flex())?;
         let model = model.with_parameters(checkpoint.take(""))?;
-        Ok(Self { settings, model, tokenizer, step })
+        Ok(Self { settings, tokenizer, step, writer: Writer::new(&model) })
+    }
+
+    /// The model, with the best weights of the run.
+    pub fn model(&self) -> &Model {
+        self.writer.model()
     }
 
     /// Goes on after a prompt; `each` gets the text as it comes, whole characters only.
@@ -109,18 +114,12 @@ impl Run {
         }
         let mut stream = self.tokenizer.stream();
         let mut text = Held::new(&generation.stop);
-        Writer::new(&self.model).write(
-            None,
-            &prompt,
-            generation.limit,
-            &generation.sampling,
-            |token| {
-                if Some(token) == self.tokenizer.end() {
-                    return ControlFlow::Break(());
-                }
-                text.push(&stream.push(token), &mut each)
-            },
-        )?;
+        self.writer.write(None, &prompt, generation.limit, &generation.sampling, |token| {
+            if Some(token) == self.tokenizer.end() {
+                return ControlFlow::Break(());
+            }
+            text.push(&stream.push(token), &mut each)
+        })?;
         let rest = stream.finish();
         let _ = text.push(&rest, &mut each);
         text.release(&mut each);
@@ -169,7 +168,7 @@ impl Run {
                 begin,
                 end,
             };
-            for (index, found) in indices.iter().zip(beam.search(&self.model, &batch)?) {
+            for (index, found) in indices.iter().zip(beam.search(self.model(), &batch)?) {
                 let best = found.first().expect("a search finds at least one target");
                 out[*index] = self.tokenizer.decode(&best.tokens);
             }
@@ -203,7 +202,7 @@ impl Run {
             )));
         }
         let sequences = Sequences::from_rows(&[tokens], &Device::flex());
-        let logits = self.model.forward(None, &sequences, Mode::default())?;
+        let logits = self.model().forward(None, &sequences, Mode::default())?;
         let vocabulary = logits.dims()[2];
         let probabilities: Vec<f32> =
             activation::softmax(logits, 2).into_data().try_into_vec().expect("f32");
@@ -234,7 +233,7 @@ impl Run {
             return Err(Error::Settings(format!("found {found} tokens, expected at least 2")));
         }
         let sequences = Sequences::from_rows(std::slice::from_ref(&tokens), &Device::flex());
-        let logits = self.model.forward(None, &sequences, Mode::default())?;
+        let logits = self.model().forward(None, &sequences, Mode::default())?;
         let vocabulary = logits.dims()[2];
         let log: Vec<f32> =
             activation::log_softmax(logits, 2).into_data().try_into_vec().expect("f32");
@@ -251,7 +250,7 @@ impl Run {
         text: &str,
         layer: usize,
     ) -> Result<(Vec<f32>, [usize; 3]), Error> {
-        if self.model.family() == Family::EncoderDecoder {
+        if self.model().family() == Family::EncoderDecoder {
             let reason = "attention_weights needs a decoder or an encoder, this run trained both";
             return Err(Error::Settings(reason.into()));
         }
@@ -259,14 +258,14 @@ impl Run {
         if tokens.is_empty() {
             return Err(Error::Settings("found no tokens, expected at least 1".into()));
         }
-        let stack = self.model.decoder.as_ref().or(self.model.encoder.as_ref());
+        let stack = self.model().decoder.as_ref().or(self.model().encoder.as_ref());
         let blocks = stack.map_or(&[][..], |stack| &stack.blocks);
         let Some(block) = blocks.get(layer) else {
             let last = blocks.len().saturating_sub(1);
             return Err(Error::Settings(format!("found layer {layer}, expected 0 to {last}")));
         };
         let sequences = Sequences::from_rows(&[tokens], &Device::flex());
-        let input = self.model.attention_inputs(None, &sequences)?.swap_remove(layer).input;
+        let input = self.model().attention_inputs(None, &sequences)?.swap_remove(layer).input;
         let weights = block.attention.weights(input).map_err(whatwhere_transformer::Error::from)?;
         let [_, heads, queries, keys] = weights.dims();
         let values = weights.into_data().try_into_vec().expect("f32");
@@ -274,7 +273,7 @@ impl Run {
     }
 
     fn require(&self, family: Family, verb: &'static str) -> Result<(), Error> {
-        let found = self.model.family();
+        let found = self.model().family();
         if found == family {
             return Ok(());
         }

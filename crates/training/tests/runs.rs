@@ -165,7 +165,7 @@ fn a_loss_that_explodes_stops_with_the_last_good_checkpoint() {
     assert!(error.to_string().contains("lower training.lr"), "{error}");
     drop(trainer);
     let run = Run::open(folder.path()).unwrap();
-    assert!(run.model.parameters().iter().flat_map(|p| &p.values).all(|v| v.is_finite()));
+    assert!(run.model().parameters().iter().flat_map(|p| &p.values).all(|v| v.is_finite()));
     assert!(resume(&settings, folder.path()).is_ok());
 }
 

@@ -32,7 +32,7 @@ pub(super) fn maps(results: &Results, body: &mut String) {
 }
 
 fn map(cell: &CellResult, run: &Run) -> Option<String> {
-    if run.model.family() != Family::Decoder {
+    if run.model().family() != Family::Decoder {
         return None;
     }
     let text = &cell.runs().first()?.sample;
@@ -80,7 +80,7 @@ fn entropy(weights: &[f32]) -> f64 {
 pub(super) fn deltas(results: &Results, body: &mut String) {
     let mut drawn = String::new();
     for (cell, run) in runs(results) {
-        let all = run.model.parameters();
+        let all = run.model().parameters();
         let found: Vec<&Parameter> =
             all.iter().filter(|parameter| parameter.name.ends_with(".delta")).collect();
         if found.is_empty() {

@@ -19,7 +19,7 @@ impl<'a> Reading<'a> {
     /// Reads a text. An encoder-decoder reads it as the source of `target`, or of its own translation if there is none;
     /// other families have no target.
     pub fn new(run: &'a Run, text: &str, target: Option<&str>) -> Result<Self, Error> {
-        let family = run.model.family();
+        let family = run.model().family();
         if target.is_some() && family != Family::EncoderDecoder {
             let reason = "only an encoder-decoder has one; leave it out";
             return Err(Error::Request(format!("a target for a model with one stack: {reason}")));
@@ -40,10 +40,10 @@ impl<'a> Reading<'a> {
             return Err(Error::Request("the text has no tokens, expected at least 1".into()));
         }
         let sequences = |ids: &[u32]| {
-            Sequences::from_rows(&[ids.to_vec()], &run.model.embedding.weight.device())
+            Sequences::from_rows(&[ids.to_vec()], &run.model().embedding.weight.device())
         };
         let read = (!source.is_empty()).then(|| sequences(&source));
-        let seen = run.model.attention_inputs(read.as_ref(), &sequences(&tokens))?;
+        let seen = run.model().attention_inputs(read.as_ref(), &sequences(&tokens))?;
         Ok(Self { run, source, tokens, seen })
     }
 
@@ -59,7 +59,7 @@ impl<'a> Reading<'a> {
 
     /// The attention that was called.
     pub fn attention(&self, seen: &Seen) -> &Attention {
-        let found = self.run.model.attention(seen.site, seen.layer);
+        let found = self.run.model().attention(seen.site, seen.layer);
         found.expect("it was called")
     }
 

@@ -83,7 +83,7 @@ fn added_places(
     seen: &Seen,
     look: &Look,
 ) -> Result<(Option<Parts>, Option<String>), Error> {
-    let model = &reading.run().model;
+    let model = reading.run().model();
     let stack = if seen.site == Site::Encoder { &model.encoder } else { &model.decoder };
     let stack: &Stack = stack.as_ref().expect("its attention was called");
     if stack.position.is_empty() {

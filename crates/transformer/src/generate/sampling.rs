@@ -133,19 +133,22 @@ impl Sampler {
         }
         if top_p < 1.0 {
             let total: f64 = tokens.iter().map(|(_, weight)| weight).sum();
-            let wanted = f64::from(top_p) * total;
-            // All tokens below this together are less than what may be left out.
-            let least = (total - wanted) / tokens.len() as f64;
-            tokens.retain(|(_, weight)| *weight >= least);
-            tokens.sort_unstable_by(best_first);
-            let mut covered = 0.0;
-            let kept = tokens.iter().take_while(|(_, weight)| {
-                let open = covered < wanted;
-                covered += weight;
-                open
-            });
-            let kept = kept.count();
-            tokens.truncate(kept.max(1));
+            let mut wanted = f64::from(top_p) * total;
+            // The fewest of the best that have it: halves are put in order until one token is left to decide.
+            let (mut first, mut end) = (0, tokens.len());
+            while end - first > 1 {
+                let half = (end - first) / 2;
+                let open = &mut tokens[first..end];
+                open.select_nth_unstable_by(half, best_first);
+                let better: f64 = open[..half].iter().map(|(_, weight)| weight).sum();
+                if better >= wanted {
+                    end = first + half;
+                } else {
+                    wanted -= better;
+                    first += half;
+                }
+            }
+            tokens.truncate(end);
         }
         tokens.retain(|(_, weight)| *weight >= f64::from(min_p));
         Some(tokens.into_iter().map(|(token, _)| token).collect())
@@ -231,6 +234,27 @@ mod tests {
         assert_eq!(greedy.pick(&mut LOGITS.clone(), &[]), 0);
         let mut wary = Sampler::new(Sampling { repetition_penalty: 3.0, ..Sampling::greedy() });
         assert_eq!(wary.pick(&mut LOGITS.clone(), &[0]), 1);
+    }
+
+    #[test]
+    fn a_nucleus_is_the_fewest_of_the_best() {
+        let mut random = fastrand::Rng::with_seed(5);
+        for (count, top_p) in [(1, 0.5), (2, 0.5), (7, 0.99), (300, 0.1), (300, 0.7), (301, 0.999)]
+        {
+            let logits: Vec<f32> = (0..count).map(|_| random.f32() * 6.0).collect();
+            let peak = logits.iter().copied().fold(f32::MIN, f32::max);
+            let sampling = Sampling { temperature: 1.0, top_p, ..Default::default() };
+            let mut found = Sampler::new(sampling).likely(&logits, f64::from(peak)).unwrap();
+            let mut best: Vec<u32> = (0..count).collect();
+            best.sort_by(|a, b| logits[*b as usize].total_cmp(&logits[*a as usize]));
+            let weight = |token: &u32| f64::from(logits[*token as usize] - peak).exp();
+            let wanted = f64::from(top_p) * best.iter().map(weight).sum::<f64>();
+            let enough = |few: &usize| best[..*few].iter().map(weight).sum::<f64>() >= wanted;
+            let mut expected = best[..(1..=best.len()).find(enough).unwrap()].to_vec();
+            found.sort_unstable();
+            expected.sort_unstable();
+            assert_eq!(found, expected, "{count} tokens, {top_p}");
+        }
     }
 
     #[test]

@@ -15,8 +15,8 @@ use crate::{Error, Model, Sequences, Writing, awake};
 
 /// Tokens that are guessed at a time and checked together with the one before them.
 const GUESSES: usize = 3;
-/// A model with fewer weights is read faster than guesses about it are made.
-const WORTHWHILE: usize = 8 << 20;
+/// A model with fewer weights is read as fast as guesses about it are made.
+const WORTHWHILE: usize = 1 << 20;
 /// Tokens that a writer writes before it prepares to guess, which takes as long as writing a few dozen.
 const BEFORE: usize = 64;
 
@@ -65,6 +65,11 @@ impl Writer {
             guessed: [const { AtomicUsize::new(0) }; 2],
             draft: OnceLock::new(),
         }
+    }
+
+    /// The model it writes with.
+    pub fn model(&self) -> &Model {
+        &self.model
     }
 
     /// Tokens guessed so far, and how many of them were right.
