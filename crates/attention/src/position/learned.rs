@@ -7,9 +7,14 @@ use burn::{
     tensor::{Device, Tensor},
 };
 use serde::{Deserialize, Serialize};
+use whatwhere_kernels::{Pooled, add_to};
 
 use super::{Encode, Encoding, PositionLayer};
-use crate::{Error, heads::Heads};
+use crate::{
+    Error,
+    bridge::{Operand, operation},
+    heads::Heads,
+};
 
 /// One learned vector per place.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -67,6 +72,63 @@ impl Encode for LearnedLayer {
                 format!("the input reaches place {}, longer than the table", first + length - 1);
             return Err(Error::setting("position.length", places, reason));
         }
-        Ok(x + self.table.val().narrow(0, first, length).unsqueeze::<3>())
+        let table = self.table.val();
+        Ok(fused(x.clone(), table.clone(), first).unwrap_or_else(|| composed(x, table, first)))
+    }
+}
+
+fn composed(x: Tensor<3>, table: Tensor<2>, first: usize) -> Tensor<3> {
+    let length = x.dims()[1];
+    x + table.narrow(0, first, length).unsqueeze::<3>()
+}
+
+/// The same as one operation on the CPU: the way back of a slice would make a table of zeros for each step anew.
+fn fused(x: Tensor<3>, table: Tensor<2>, first: usize) -> Option<Tensor<3>> {
+    const FITS: &str = "as many values as places have";
+    let shape @ [_, length, width] = x.dims();
+    let (x, table) = (Operand::new(x)?, Operand::new(table)?);
+    let rows = first * width..(first + length) * width;
+    if rows.is_empty() {
+        return None;
+    }
+    let mut out = Pooled::of(x.values());
+    for sequence in out.chunks_exact_mut(rows.len()) {
+        add_to(sequence, &table.values()[rows.clone()]).expect(FITS);
+    }
+    Some(operation([x, table], shape, out, move |seen| {
+        let mut d_table = Pooled::zeros(seen.operands[1].len());
+        for sequence in seen.d_out.chunks_exact(rows.len()) {
+            add_to(&mut d_table[rows.clone()], sequence).expect(FITS);
+        }
+        [Pooled::of(seen.d_out), d_table]
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Distribution;
+
+    use super::*;
+
+    #[test]
+    fn both_ways_give_the_same_values_and_gradients() {
+        let device = Device::flex().autodiff();
+        let random = Distribution::Normal(0.0, 1.0);
+        for (batch, length, first) in [(1, 5, 0), (3, 2, 1), (2, 1, 4)] {
+            let x = Tensor::<3>::random([batch, length, 4], random, &device).require_grad();
+            let table = Tensor::<2>::random([5, 4], random, &device).require_grad();
+            let of = |out: Tensor<3>| {
+                let gradients = out.clone().powi_scalar(2).sum().backward();
+                let (d_x, d_table) = (x.grad(&gradients), table.grad(&gradients));
+                let data = [
+                    out.inner().into_data(),
+                    d_x.expect("x learns").into_data(),
+                    d_table.expect("the table learns").into_data(),
+                ];
+                data.map(|data| data.try_to_vec::<f32>().expect("f32"))
+            };
+            let made = fused(x.clone(), table.clone(), first).expect("on the CPU");
+            assert_eq!(of(made), of(composed(x.clone(), table.clone(), first)));
+        }
     }
 }

@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Evaluate) -> anyhow::Result<()> {
     }
     let corpus = train::load(&settings)?;
     let batches = trainer::batches(&settings, &corpus, split)?;
-    let evaluation = evaluate(&run.model(), &batches, args.batches, corpus.bytes_per_token(split))?;
+    let evaluation = evaluate(run.model(), &batches, args.batches, corpus.bytes_per_token(split))?;
     let mut figures = Figures { evaluation, bleu: None, bleu_signature: None, chrf: None };
     if let Some(pairs) = corpus.pairs(split) {
         let sources: Vec<&str> = pairs.iter().map(|pair| pair.source_text.as_str()).collect();

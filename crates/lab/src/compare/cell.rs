@@ -243,7 +243,7 @@ fn quality(run: &Run, corpus: &Corpus, split: Split, tokens: usize) -> Result<Ev
     let each = tokens_per_step(&run.settings) / run.settings.training.accumulate;
     let limit = tokens.div_ceil(each as usize).max(run.settings.training.evaluate_batches);
     let limit = Some(limit).filter(|_| run.settings.training.evaluate_batches > 0);
-    Ok(evaluate(&run.model(), &batches, limit, corpus.bytes_per_token(split))?)
+    Ok(evaluate(run.model(), &batches, limit, corpus.bytes_per_token(split))?)
 }
 
 /// The first held-out tokens as text.
