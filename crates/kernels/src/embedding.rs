@@ -3,14 +3,14 @@
 use rayon::prelude::*;
 
 use crate::{
-    Error, Simd,
+    Error, Pooled, Simd,
     simd::gemm::{Matrix, product},
 };
 
 /// Rows handled by one task.
 const ROWS: usize = 64;
 /// As many states are scored row by row: the table is read once, by all threads, and nothing is packed.
-const FEW: usize = 4;
+const FEW: usize = 8;
 /// Sums kept apart in a product of two rows.
 const LANES: usize = 32;
 
@@ -117,21 +117,31 @@ impl Embedding<'_> {
     }
 }
 
-/// Scores of a few states.
+/// Scores of a few states; each score is the same however many states there are.
 fn few_scores(hidden: &[f32], table: &[f32], width: usize, out: &mut [f32]) {
     let simd = Simd::detect();
-    let rows = table.len() / width;
-    for (state, out) in hidden.chunks_exact(width).zip(out.chunks_exact_mut(rows.max(1))) {
-        out.par_chunks_mut(ROWS).zip(table.par_chunks(ROWS * width)).for_each(|(out, table)| {
+    let (states, rows) = (hidden.len() / width, table.len() / width);
+    // Some rows' scores of every state after the other.
+    let mut made = Pooled::any(out.len());
+    let tasks = made.par_chunks_mut(ROWS * states.max(1)).zip(table.par_chunks(ROWS * width));
+    tasks.for_each(|(made, table)| {
+        let made = made.chunks_exact_mut(table.len() / width);
+        for (made, state) in made.zip(hidden.chunks_exact(width)) {
             simd.run(
                 #[inline(always)]
                 || {
-                    for (out, row) in out.iter_mut().zip(table.chunks_exact(width)) {
-                        *out = dot(state, row);
+                    for (made, row) in made.iter_mut().zip(table.chunks_exact(width)) {
+                        *made = dot(state, row);
                     }
                 },
             );
-        });
+        }
+    });
+    for (part, made) in made.chunks(ROWS * states.max(1)).enumerate() {
+        let count = made.len() / states.max(1);
+        for (state, made) in made.chunks_exact(count).enumerate() {
+            out[state * rows + part * ROWS..][..count].copy_from_slice(made);
+        }
     }
 }
 
@@ -181,6 +191,25 @@ mod tests {
                 close(*d, sum.sum());
             }
             assert!(call.scores(&hidden, &table, &mut out[1..]).is_err());
+        }
+    }
+
+    #[test]
+    fn a_state_among_a_few_is_scored_as_by_itself() {
+        let (rows, width) = (3 * ROWS + 5, 37);
+        let numbers = |count: usize| -> Vec<f32> {
+            (0..count).map(|i| ((i * 7919 % 1013) as f32 - 506.0) / 400.0).collect()
+        };
+        let (hidden, table) = (numbers(FEW * width), numbers(rows * width));
+        let call = Embedding { width, rows: &[] };
+        let mut alone = vec![0.0; FEW * rows];
+        for (state, out) in hidden.chunks_exact(width).zip(alone.chunks_exact_mut(rows)) {
+            call.scores(state, &table, out).unwrap();
+        }
+        for states in 0..=FEW {
+            let mut out = vec![f32::NAN; states * rows];
+            call.scores(&hidden[..states * width], &table, &mut out).unwrap();
+            assert_eq!(out, alone[..states * rows], "{states} states");
         }
     }
 
