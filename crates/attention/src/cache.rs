@@ -6,6 +6,7 @@
 //! cache stays bounded. Linear mixing keeps sums instead of keys.
 
 use burn::tensor::{Int, Tensor};
+use whatwhere_kernels::TILE;
 
 use crate::{AttentionSettings, Error, linear::State};
 
@@ -36,9 +37,6 @@ pub(crate) struct Kept {
 
 /// Room is a multiple of so many keys.
 const STEP: usize = 64;
-/// Keys are dropped in multiples of so many, the kernels' tile: which keys are summed together does not depend on when
-/// others were dropped.
-const TILE: usize = 96;
 /// As many tokens can be taken back under a pattern with a bounded reach, whose older keys are gone.
 const BACK: usize = 64;
 
@@ -175,6 +173,7 @@ impl Kept {
     /// The keys that queries at `length` and a little before can see, with room for more.
     fn moved(self, length: usize, reach: Option<usize>, added: usize) -> Self {
         let oldest = reach.map_or(0, |reach| length.saturating_sub(reach + BACK));
+        // Whole tiles of the kernels: which keys are summed together does not depend on when others were dropped.
         let gone = oldest.saturating_sub(self.first).min(self.count) / TILE * TILE;
         let count = self.count - gone;
         let room = room_for(count + added);

@@ -105,3 +105,4 @@ pub use pool::Pooled;
 pub use score::Score;
 pub use shape::Shape;
 pub use simd::Simd;
+pub use tile::TILE;

@@ -254,9 +254,9 @@ mod tests {
         (0..count).map(|i| (((i + seed) * 7919 % 1013) as f32 - 506.0) / 400.0).collect()
     }
 
-    /// Half a step for each weight, and much less for each channel.
+    /// Half a step for each weight; and for each of up to 130 channels half a step of a 32767th, times a weight of 1.3.
     fn assert_near(found: &[f32], expected: &[f32], x: &[f32], largest: f32) {
-        let most = x.iter().map(|x| x.abs()).sum::<f32>() * largest / STEPS / 2.0 + 1e-2;
+        let most = x.iter().map(|x| x.abs()).sum::<f32>() * largest / STEPS / 2.0 + 4e-3;
         for (found, expected) in found.iter().zip(expected) {
             assert!((found - expected).abs() <= most, "{found} {expected}");
         }

@@ -9,7 +9,7 @@ use crate::{
 
 /// Queries and keys per tile. 96 is a multiple of every block of the matrix product (12 and 6 rows, 32 and 16
 /// columns), and a tile of scores (36 KiB) with its keys and values stays in the second-level cache.
-pub(crate) const TILE: usize = 96;
+pub const TILE: usize = 96;
 /// Columns of a tile come in multiples of the widest vector.
 pub(crate) const PAD: usize = 16;
 /// Rows that share one range of visible columns: one block of the matrix product.
