@@ -13,7 +13,8 @@ use burn::module::Module;
 use super::{Sampler, Sampling, check_tokens, draft::Draft, scores};
 use crate::{Error, Model, Sequences, Writing, awake};
 
-/// Tokens that are guessed at a time and checked together with the one before them.
+/// Tokens that are guessed at a time and checked together with the one before them. The kernels read up to eight tokens as
+/// they would read each by itself; what is written must not depend on guesses.
 const GUESSES: usize = 3;
 /// A model with fewer weights is read as fast as guesses about it are made.
 const WORTHWHILE: usize = 1 << 20;
@@ -22,7 +23,7 @@ const BEFORE: usize = 64;
 
 /// Writes with one model, one sequence at a time.
 ///
-/// A token that is written by itself costs a pass over all weights. For a large model on the CPU a writer keeps a copy of
+/// A token that is written by itself costs a pass over all weights. For all but small models on the CPU a writer keeps a copy of
 /// the weights in 8 bits, which guesses the next tokens; the model reads all of them in one pass, and those it would have
 /// chosen itself stay. What is written is the same with guesses and without, also where it is drawn: guesses are drawn
 /// with the numbers that the model will draw with.
