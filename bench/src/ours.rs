@@ -4,9 +4,13 @@ use std::{fmt, str::FromStr};
 
 use anyhow::{Context, bail};
 use whatwhere_kernels::{
-    Angles, Attention, Bias, Buckets, Error, Feature, Gradients, Inputs, Kind, Layout, Linear,
-    LinearGradients, Magnitude, Relative, Score, Shape, alibi_slopes,
-    pattern::{Causal, Full, Pattern, Window},
+    Error,
+    attention::{
+        Angles, Attention, Bias, Buckets, Feature, FeatureKind, Gradients, Inputs, Layout,
+        Magnitude, Relative, Score, Shape, alibi_slopes,
+        pattern::{Causal, Full, Pattern, Window},
+    },
+    linear_attention::{LinearAttention, LinearGradients},
 };
 
 use crate::random::normal;
@@ -195,7 +199,7 @@ impl Problem {
         let inputs = Inputs { q: self.get("q"), k: self.get("k"), v: self.get("v") };
         let Buffers { out, sums, learned } = buffers;
         if self.task.what == What::Linear {
-            let linear = Linear::new(self.shape(), true);
+            let linear = LinearAttention::new(self.shape(), true);
             linear.forward_into(&inputs, out, sums)?;
             if let Some(Learned::Linear(d)) = learned {
                 linear.backward_into(&inputs, out, sums, self.get("d_out"), d)?;
@@ -257,12 +261,13 @@ impl Problem {
             }
             What::Additive => attention.score = Score::Additive { weight: self.get("weight") },
             What::Rotary => {
-                attention.features = self.feature(Kind::Rotary { layout: Layout::HalfSplit });
+                attention.features =
+                    self.feature(FeatureKind::Rotary { layout: Layout::HalfSplit });
             }
             What::Polar => {
                 let delta = Some(self.get("delta"));
                 let magnitude = Magnitude::Softplus;
-                attention.features = self.feature(Kind::Polar { magnitude, delta });
+                attention.features = self.feature(FeatureKind::Polar { magnitude, delta });
             }
             What::Causal | What::Full | What::Window | What::Linear => {}
         }
@@ -273,7 +278,7 @@ impl Problem {
         Shape::square(1, HEADS, self.task.length, HEAD_DIM)
     }
 
-    fn feature<'a>(&'a self, kind: Kind<'a>) -> Vec<Feature<'a>> {
+    fn feature<'a>(&'a self, kind: FeatureKind<'a>) -> Vec<Feature<'a>> {
         let feature = |angles| Feature { kind, channels: 0..HEAD_DIM, heads: 0..HEADS, angles };
         self.angles.iter().map(feature).collect()
     }

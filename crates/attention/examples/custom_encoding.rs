@@ -8,7 +8,7 @@ use whatwhere_attention::{
     Error, Path, attend,
     call::{Bias, Call},
 };
-use whatwhere_kernels::pattern::Causal;
+use whatwhere_kernels::attention::pattern::Causal;
 
 const LENGTH: usize = 12;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Distribution, Tensor};
 use whatwhere_attention::{AttentionSettings, Error, Input, pattern::Full};
-use whatwhere_kernels::pattern::from_fn;
+use whatwhere_kernels::attention::pattern::from_fn;
 
 fn main() -> Result<(), Error> {
     let device = Device::flex();

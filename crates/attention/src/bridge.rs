@@ -17,7 +17,10 @@ use burn_autodiff::{
 use burn_backend::tensor::FloatTensor;
 use burn_flex::{Flex, FlexTensor};
 use burn_std::{AccessError, AccessPolicy, AllocationController, AllocationProperty, Bytes, Shape};
-use whatwhere_kernels::{Pooled, add_to, square_sum};
+use whatwhere_kernels::{
+    Pooled,
+    layer::{add_to, square_sum},
+};
 
 /// A tensor on the CPU, tracked or not, ready to be read as a slice.
 #[derive(Debug)]

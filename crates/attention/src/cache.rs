@@ -1,7 +1,7 @@
 //! The cache: what a layer remembers between calls, so that new tokens cost only themselves.
 //!
 //! Keys are kept as they were before any feature, because the kernels turn them while they compare: so a scaling that
-//! follows the length stays right, and one cache serves every encoding. Keys are written into room that grows by half, so
+//! follows the length stays right, and one cache serves every encoding. Keys are written into space that grows by half, so
 //! that a token does not copy those before it. Under a pattern with a bounded reach the oldest keys are dropped and the
 //! cache stays bounded. Linear mixing keeps sums instead of keys.
 
@@ -22,12 +22,12 @@ pub struct Cache {
     length: usize,
 }
 
-/// Keys and values, `[batch, kv_heads, room, head_dim]` each.
+/// Keys and values, `[batch, kv_heads, capacity, head_dim]` each.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
     pub(crate) keys: Tensor<4>,
     pub(crate) values: Tensor<4>,
-    /// Keys that are there; the rest is room for more.
+    /// Keys that are present; the rest is capacity for more.
     pub(crate) count: usize,
     /// Place of the first key that is still kept.
     pub(crate) first: usize,
@@ -158,7 +158,7 @@ impl Cache {
 }
 
 impl Kept {
-    /// Keys and values without room for more.
+    /// Keys and values without capacity for more.
     pub(crate) fn whole(keys: Tensor<4>, values: Tensor<4>, first: usize) -> Self {
         let count = keys.dims()[2];
         Self { keys, values, count, first, least: 0 }
@@ -166,25 +166,32 @@ impl Kept {
 
     /// Room for these keys and values and some more, the first of them at `first`.
     fn empty(k: &Tensor<4>, v: &Tensor<4>, first: usize) -> Self {
-        let room = room_for(k.dims()[2]);
-        Self { keys: roomy(k, room), values: roomy(v, room), count: 0, first, least: first }
+        let capacity = capacity_for(k.dims()[2]);
+        Self {
+            keys: with_capacity(k, capacity),
+            values: with_capacity(v, capacity),
+            count: 0,
+            first,
+            least: first,
+        }
     }
 
-    /// The keys that queries at `length` and a little before can see, with room for more.
+    /// The keys that queries at `length` and a little before can see, with capacity for more.
     fn moved(self, length: usize, reach: Option<usize>, added: usize) -> Self {
         let oldest = reach.map_or(0, |reach| length.saturating_sub(reach + BACK));
         // Whole tiles of the kernels: which keys are summed together does not depend on when others were dropped.
         let gone = oldest.saturating_sub(self.first).min(self.count) / TILE * TILE;
         let count = self.count - gone;
-        let room = room_for(count + added);
-        let take =
-            |old: Tensor<4>| write(roomy(&old, room), 0, old.slice_dim(2, gone..gone + count));
+        let capacity = capacity_for(count + added);
+        let take = |old: Tensor<4>| {
+            write(with_capacity(&old, capacity), 0, old.slice_dim(2, gone..gone + count))
+        };
         let (keys, values) = (take(self.keys), take(self.values));
         let least = if gone > 0 { length - BACK } else { self.least };
         Self { keys, values, count, first: self.first + gone, least }
     }
 
-    /// These and more, for which there is room.
+    /// These and more, for which there is capacity.
     fn with(self, k: Tensor<4>, v: Tensor<4>) -> Self {
         let count = self.count + k.dims()[2];
         let (keys, values) = (write(self.keys, self.count, k), write(self.values, self.count, v));
@@ -193,14 +200,14 @@ impl Kept {
 }
 
 /// Room for so many keys and half as many more.
-fn room_for(keys: usize) -> usize {
+fn capacity_for(keys: usize) -> usize {
     (keys + keys / 2).next_multiple_of(STEP)
 }
 
 /// Zeros like these keys, but so many of them.
-fn roomy(keys: &Tensor<4>, room: usize) -> Tensor<4> {
+fn with_capacity(keys: &Tensor<4>, capacity: usize) -> Tensor<4> {
     let [batch, heads, _, width] = keys.dims();
-    Tensor::zeros([batch, heads, room, width], &keys.device())
+    Tensor::zeros([batch, heads, capacity, width], &keys.device())
 }
 
 /// Writes keys at `first` and after.

@@ -7,7 +7,7 @@
 use std::{ops::Range, sync::Arc};
 
 use burn::tensor::Tensor;
-use whatwhere_kernels::{Buckets, Dropout, Layout, Magnitude, pattern::Pattern};
+use whatwhere_kernels::attention::{Buckets, Dropout, Layout, Magnitude, pattern::Pattern};
 
 /// Everything a call computes besides q, k and v.
 #[derive(Clone)]
@@ -16,7 +16,7 @@ pub struct Call {
     pub first_query: usize,
     /// Place of the first key.
     pub first_key: usize,
-    /// Keys that are there, where k and v have room for more; all if absent.
+    /// Keys that are present, where k and v have capacity for more; all if absent.
     pub keys: Option<usize>,
     /// How queries and keys are compared.
     pub compare: Compare,
@@ -142,7 +142,7 @@ pub struct Focus {
 }
 
 impl Call {
-    /// k and v without the room for more keys.
+    /// k and v without the capacity for more keys.
     pub(crate) fn present(&self, k: Tensor<4>, v: Tensor<4>) -> (Tensor<4>, Tensor<4>) {
         match self.keys {
             Some(keys) if keys < k.dims()[2] => (k.narrow(2, 0, keys), v.narrow(2, 0, keys)),

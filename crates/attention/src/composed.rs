@@ -6,7 +6,7 @@ use burn::tensor::{
     activation::{relu, softplus},
     ops::IndexingUpdateOp,
 };
-use whatwhere_kernels::{DELTA_RANGE, Layout, Magnitude, pattern::Pair};
+use whatwhere_kernels::attention::{DELTA_RANGE, Layout, Magnitude, pattern::Pair};
 
 use crate::call::{Bias, Call, Compare, Feature, FeatureKind, Focus, Relative};
 

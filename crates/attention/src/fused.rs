@@ -6,7 +6,10 @@
 use std::{ops::Range, sync::Arc};
 
 use burn::tensor::{Device, Tensor};
-use whatwhere_kernels::{self as kernels, Angles, Inputs, Pooled, Shape, pattern::Pattern};
+use whatwhere_kernels::{
+    Pooled,
+    attention::{self as kernels, Angles, Inputs, Shape, pattern::Pattern},
+};
 
 use crate::{
     Error,
@@ -24,21 +27,21 @@ pub(crate) fn attend(
 ) -> Result<Option<Tensor<4>>, Error> {
     // Gradients belong to keys that are there.
     let (k, v) = if q.is_autodiff() { call.present(k, v) } else { (k, v) };
-    let ([batch, heads, queries, head_dim], [_, kv_heads, room, _]) = (q.dims(), k.dims());
-    let (value_dim, keys) = (v.dims()[3], call.keys.unwrap_or(room));
+    let ([batch, heads, queries, head_dim], [_, kv_heads, capacity, _]) = (q.dims(), k.dims());
+    let (value_dim, keys) = (v.dims()[3], call.keys.unwrap_or(capacity));
     let shape = Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim };
     let (mut recipe, learned) = Recipe::new(call, shape, &q.device());
-    recipe.room = (room > keys).then_some(room);
+    recipe.capacity = (capacity > keys).then_some(capacity);
     let (q, k, v) = (Operand::new(q), Operand::new(k), Operand::new(v));
     let (Some(q), Some(k), Some(v), Some(learned)) = (q, k, v, Operand::new(learned)) else {
         return Ok(None);
     };
     let operands = [q, k, v, learned];
-    let (out, log_sum) = recipe.forward(operands.each_ref().map(Operand::values))?;
+    let (out, lse) = recipe.forward(operands.each_ref().map(Operand::values))?;
     let shape = [batch, heads, queries, value_dim];
     Ok(Some(operation(operands, shape, out, move |seen| {
         recipe
-            .backward(seen.operands, seen.out, &log_sum, seen.d_out)
+            .backward(seen.operands, seen.out, &lse, seen.d_out)
             .expect("the forward pass has checked the same call")
     })))
 }
@@ -48,8 +51,8 @@ pub(crate) struct Recipe {
     shape: Shape,
     first_query: usize,
     first_key: usize,
-    /// Keys for which k and v have room, where it is more than there are.
-    room: Option<usize>,
+    /// Keys for which k and v have space, where it is more than are present.
+    capacity: Option<usize>,
     compare: CompareAt,
     soft_cap: Option<f32>,
     query_bias: Option<Range<usize>>,
@@ -137,7 +140,7 @@ impl Recipe {
             shape,
             first_query: call.first_query,
             first_key: call.first_key,
-            room: None,
+            capacity: None,
             compare: match &call.compare {
                 Compare::Dot { scale } => CompareAt::Dot(*scale),
                 Compare::Cosine { scale } => CompareAt::Cosine(*scale),
@@ -193,7 +196,7 @@ impl Recipe {
         let mut call = kernels::Attention::new(self.shape, &*self.pattern);
         call.first_query = self.first_query;
         call.first_key = self.first_key;
-        call.room = self.room;
+        call.capacity = self.capacity;
         call.score = match &self.compare {
             CompareAt::Dot(scale) => kernels::Score::Dot { scale: *scale },
             CompareAt::Cosine(scale) => kernels::Score::Cosine { scale: *scale },
@@ -206,8 +209,8 @@ impl Recipe {
             .iter()
             .map(|feature| kernels::Feature {
                 kind: match &feature.kind {
-                    KindAt::Rotary(layout) => kernels::Kind::Rotary { layout: *layout },
-                    KindAt::Polar(magnitude, delta) => kernels::Kind::Polar {
+                    KindAt::Rotary(layout) => kernels::FeatureKind::Rotary { layout: *layout },
+                    KindAt::Polar(magnitude, delta) => kernels::FeatureKind::Polar {
                         magnitude: *magnitude,
                         delta: delta.as_ref().map(at),
                     },
@@ -244,16 +247,16 @@ impl Recipe {
         call
     }
 
-    /// The output and each row's logarithmic sum.
+    /// The output and each row's log-sum-exp.
     pub(crate) fn forward(
         &self,
         [q, k, v, learned]: [&[f32]; 4],
     ) -> Result<(Pooled, Pooled), Error> {
         let call = self.call(learned);
-        let mut out = Pooled::any(self.shape.out_len());
-        let mut log_sum = Pooled::any(self.shape.rows());
-        call.forward_into(&Inputs { q, k, v }, &mut out, &mut log_sum)?;
-        Ok((out, log_sum))
+        let mut out = Pooled::uncleared(self.shape.out_len());
+        let mut lse = Pooled::uncleared(self.shape.rows());
+        call.forward_into(&Inputs { q, k, v }, &mut out, &mut lse)?;
+        Ok((out, lse))
     }
 
     /// Gradients of q, k, v and of the flat tensor.
@@ -261,13 +264,13 @@ impl Recipe {
         &self,
         [q, k, v, learned]: [&[f32]; 4],
         out: &[f32],
-        log_sum: &[f32],
+        lse: &[f32],
         d_out: &[f32],
     ) -> Result<[Pooled; 4], Error> {
         let call = self.call(learned);
         let inputs = Inputs { q, k, v };
         let mut made = kernels::Gradients::pooled(&call);
-        call.backward_into(&inputs, out, log_sum, d_out, &mut made)?;
+        call.backward_into(&inputs, out, lse, d_out, &mut made)?;
         let mut flat = Pooled::zeros(learned.len());
         let mut put = |range: &Range<usize>, d: &[f32]| flat[range.clone()].copy_from_slice(d);
         if let CompareAt::Additive(weight) = &self.compare {

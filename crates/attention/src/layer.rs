@@ -7,7 +7,10 @@ use burn::{
     nn::{Linear, LinearConfig, RmsNorm, RmsNormConfig},
     tensor::{Device, Tensor},
 };
-use whatwhere_kernels::{Dropout, Shape, pattern as kernels, pattern::Pattern as _};
+use whatwhere_kernels::attention::{
+    Dropout, Shape,
+    pattern::{self as kernels, Pattern as _},
+};
 
 use crate::{
     AttentionSettings, Error, Mixing,

@@ -4,7 +4,11 @@
 //! operations with stored weights. Decoding keeps sums over the keys, a state of constant size.
 
 use burn::tensor::{Tensor, activation::relu};
-use whatwhere_kernels::{Inputs, Linear, LinearGradients, Pooled, Shape};
+use whatwhere_kernels::{
+    Pooled,
+    attention::{Inputs, Shape},
+    linear_attention::{LinearAttention, LinearGradients},
+};
 
 use crate::{
     Error, Path,
@@ -128,7 +132,10 @@ fn on_kernels(
 }
 
 impl LinearCall {
-    fn kernel(&self, shape: Shape) -> Linear<'_> {
-        Linear { key_lengths: self.key_lengths.as_deref(), ..Linear::new(shape, self.causal) }
+    fn kernel(&self, shape: Shape) -> LinearAttention<'_> {
+        LinearAttention {
+            key_lengths: self.key_lengths.as_deref(),
+            ..LinearAttention::new(shape, self.causal)
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! Looking inside: the weights of a layer, and its call laid out as plain slices for the kernels' reference and inspection.
 //!
 //! [`Look::call`] and [`Look::inputs`] are what the kernels take, so weights can be recomputed row by row
-//! ([`whatwhere_kernels::Inspection`]), and scores compared with and without a term ([`whatwhere_kernels::reference`]).
+//! ([`whatwhere_kernels::attention::Inspection`]), and scores compared with and without a term ([`whatwhere_kernels::attention::reference`]).
 //! A look holds q, k and v, and nothing as large as the scores.
 
 use burn::{nn::RmsNorm, tensor::Tensor};
-use whatwhere_kernels::{self as kernels, Shape};
+use whatwhere_kernels::attention::{self as kernels, Shape};
 
 use crate::{
     Attention, Error, Input,

@@ -2,7 +2,10 @@
 //! stands between its steps.
 
 use burn::{module::Param, nn::Linear, tensor::Tensor};
-use whatwhere_kernels::{Dense, HeadLayout, Pooled};
+use whatwhere_kernels::{
+    Pooled,
+    layer::{self, HeadLayout},
+};
 
 use crate::{
     Attention, Error, Heads, Input, Mixing, Path, Sizes,
@@ -45,7 +48,7 @@ pub struct Compared {
     k: Pooled,
     v: Pooled,
     out: Pooled,
-    log_sum: Pooled,
+    lse: Pooled,
 }
 
 impl Attention {
@@ -119,31 +122,31 @@ fn fused_project_all<const N: usize>(
     let x = Operand::new(x)?;
     let weights: Option<Vec<Operand>> = linears.into_iter().flat_map(operands).collect();
     let weights = weights?;
-    let calls: [Dense; N] =
-        std::array::from_fn(|i| dense(weights[2 * i].values(), weights[2 * i + 1].values(), from));
-    let mut outs = calls.map(|call| Pooled::any(batch * length * call.to));
+    let calls: [layer::Linear; N] =
+        std::array::from_fn(|i| linear(weights[2 * i].values(), weights[2 * i + 1].values(), from));
+    let mut outs = calls.map(|call| Pooled::uncleared(batch * length * call.to));
     let slices = outs.each_mut().map(|out| &mut **out);
-    Dense::forward_all(calls.each_ref(), x.values(), slices).ok()?;
+    layer::Linear::forward_all(calls.each_ref(), x.values(), slices).ok()?;
     Some(outs.map(|out| {
         let to = out.len() / (batch * length).max(1);
         untracked(out, [batch, length, to])
     }))
 }
 
-fn fused_project(linear: &Linear, x: Tensor<3>) -> Option<Tensor<3>> {
+fn fused_project(projection: &Linear, x: Tensor<3>) -> Option<Tensor<3>> {
     let [batch, length, from] = x.dims();
-    let [weight, bias] = operands(linear);
+    let [weight, bias] = operands(projection);
     let operands = [Operand::new(x)?, weight?, bias?];
     let [x, weight, bias] = operands.each_ref().map(Operand::values);
-    let call = dense(weight, bias, from);
+    let call = linear(weight, bias, from);
     let to = call.to;
-    let mut out = Pooled::any(batch * length * to);
+    let mut out = Pooled::uncleared(batch * length * to);
     call.forward(x, &mut out).ok()?;
     Some(operation(operands, [batch, length, to], out, move |seen| {
         const CHECKED: &str = "the forward pass has checked the same call";
         let [x, weight, bias] = seen.operands;
-        let call = dense(weight, bias, from);
-        let mut d_x = Pooled::any(x.len());
+        let call = linear(weight, bias, from);
+        let mut d_x = Pooled::uncleared(x.len());
         call.backward(seen.d_out, &mut d_x, false).expect(CHECKED);
         let [d_weight, d_bias] = weight_gradients(&call, x, seen.d_out).expect(CHECKED);
         [d_x, d_weight, d_bias]
@@ -151,9 +154,9 @@ fn fused_project(linear: &Linear, x: Tensor<3>) -> Option<Tensor<3>> {
 }
 
 /// A projection of weight and bias, the latter empty if there is none.
-pub fn dense<'a>(weight: &'a [f32], bias: &'a [f32], from: usize) -> Dense<'a> {
+pub fn linear<'a>(weight: &'a [f32], bias: &'a [f32], from: usize) -> layer::Linear<'a> {
     let to = weight.len() / from.max(1);
-    Dense { from, to, weight, bias: (!bias.is_empty()).then_some(bias) }
+    layer::Linear { from, to, weight, bias: (!bias.is_empty()).then_some(bias) }
 }
 
 impl Projected {
@@ -170,16 +173,16 @@ impl Projected {
         bias: &[f32],
         heads: usize,
     ) -> Result<Pooled, Error> {
-        let dense = dense(weight, bias, self.sizes.width);
-        let mut rows = Pooled::any(x.len() / self.sizes.width * dense.to);
-        dense.forward(x, &mut rows)?;
-        let mut out = Pooled::any(rows.len());
+        let linear = linear(weight, bias, self.sizes.width);
+        let mut rows = Pooled::uncleared(x.len() / self.sizes.width * linear.to);
+        linear.forward(x, &mut rows)?;
+        let mut out = Pooled::uncleared(rows.len());
         self.layout(heads).split(&rows, &mut out)?;
         Ok(out)
     }
 
     fn join(&self, x: &[f32], heads: usize) -> Result<Pooled, Error> {
-        let mut out = Pooled::any(x.len());
+        let mut out = Pooled::uncleared(x.len());
         self.layout(heads).join(x, &mut out)?;
         Ok(out)
     }
@@ -196,12 +199,12 @@ impl Sublayer for Projected {
         let q = self.project(x, qw, qb, heads)?;
         let k = self.project(x, kw, kb, kv_heads)?;
         let v = self.project(x, vw, vb, kv_heads)?;
-        let (out, log_sum) = self.recipe.forward([&q, &k, &v, learned])?;
+        let (out, lse) = self.recipe.forward([&q, &k, &v, learned])?;
         let joined = self.join(&out, heads)?;
-        let output = dense(ow, ob, heads * head_dim);
-        let mut made = Pooled::any(x.len() / self.sizes.width * output.to);
+        let output = linear(ow, ob, heads * head_dim);
+        let mut made = Pooled::uncleared(x.len() / self.sizes.width * output.to);
         output.forward(&joined, &mut made)?;
-        Ok((made, Compared { q, k, v, out, log_sum }))
+        Ok((made, Compared { q, k, v, out, lse }))
     }
 
     fn backward(
@@ -215,19 +218,19 @@ impl Sublayer for Projected {
             unreachable!("as many weights as `projected` gives")
         };
         let Heads { width, heads, kv_heads, head_dim } = self.sizes;
-        let Compared { q, k, v, out, log_sum } = kept;
-        let output = dense(ow, ob, heads * head_dim);
+        let Compared { q, k, v, out, lse } = kept;
+        let output = linear(ow, ob, heads * head_dim);
         let joined = self.join(out, heads)?;
         let [d_ow, d_ob] = weight_gradients(&output, &joined, d_made)?;
         let mut d_joined = joined;
         output.backward(d_made, &mut d_joined, false)?;
-        let mut d_out = Pooled::any(d_joined.len());
+        let mut d_out = Pooled::uncleared(d_joined.len());
         self.layout(heads).split(&d_joined, &mut d_out)?;
         drop(d_joined);
         let [d_q, d_k, d_v, d_learned] =
-            self.recipe.backward([q, k, v, learned], out, log_sum, &d_out)?;
+            self.recipe.backward([q, k, v, learned], out, lse, &d_out)?;
         drop(d_out);
-        let mut d_x = Pooled::any(x.len());
+        let mut d_x = Pooled::uncleared(x.len());
         let mut d_weights = Vec::with_capacity(WEIGHTS);
         for (i, (weight, bias, d, heads)) in
             [(qw, qb, d_q, heads), (kw, kb, d_k, kv_heads), (vw, vb, d_v, kv_heads)]
@@ -236,9 +239,9 @@ impl Sublayer for Projected {
         {
             let rows = self.join(&d, heads)?;
             drop(d);
-            let dense = dense(weight, bias, width);
-            dense.backward(&rows, &mut d_x, i > 0)?;
-            d_weights.extend(weight_gradients(&dense, x, &rows)?);
+            let linear = linear(weight, bias, width);
+            linear.backward(&rows, &mut d_x, i > 0)?;
+            d_weights.extend(weight_gradients(&linear, x, &rows)?);
         }
         d_weights.extend([d_ow, d_ob, d_learned]);
         Ok((d_x, d_weights))
@@ -246,9 +249,14 @@ impl Sublayer for Projected {
 }
 
 /// Gradients of weight and bias.
-fn weight_gradients(dense: &Dense, x: &[f32], d_out: &[f32]) -> Result<[Pooled; 2], Error> {
-    let mut made = [dense.weight.len(), dense.bias.map_or(0, <[f32]>::len)].map(Pooled::any);
+fn weight_gradients(
+    linear: &layer::Linear,
+    x: &[f32],
+    d_out: &[f32],
+) -> Result<[Pooled; 2], Error> {
+    let mut made =
+        [linear.weight.len(), linear.bias.map_or(0, <[f32]>::len)].map(Pooled::uncleared);
     let [weight, bias] = &mut made;
-    dense.backward_weights(x, d_out, weight, bias)?;
+    linear.backward_weights(x, d_out, weight, bias)?;
     Ok(made)
 }

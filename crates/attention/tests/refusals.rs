@@ -8,7 +8,7 @@ use burn::tensor::{Device, Tensor};
 use whatwhere_attention::{
     Attention, AttentionSettings, Cache, Error, Input, Path, position::Encode,
 };
-use whatwhere_kernels::pattern::from_fn;
+use whatwhere_kernels::attention::pattern::from_fn;
 
 fn settings(text: &str) -> Result<AttentionSettings, Error> {
     AttentionSettings::from_toml(&format!("width = 24\n{text}"))

@@ -5,11 +5,14 @@
 
 use serde::Serialize;
 use whatwhere_kernels::{
-    Angles, Attention, Bias, Buckets, Dropout, Error, Feature, Focus, Inputs, Kind, Layout,
-    Magnitude, Score, Shape, alibi_slopes,
-    pattern::{
-        And, Causal, Dilated, Documents, Draw, Fixed, Full, Global, KeyLengths, Or, Pattern,
-        Prefix, Random, Strided, Window, from_fn,
+    Error,
+    attention::{
+        Angles, Attention, Bias, Buckets, Dropout, Feature, FeatureKind, Focus, Inputs, Layout,
+        Magnitude, Score, Shape, alibi_slopes,
+        pattern::{
+            And, Causal, Dilated, Documents, Draw, Fixed, Full, Global, KeyLengths, Or, Pattern,
+            Prefix, Random, Strided, Window, from_fn,
+        },
     },
 };
 
@@ -239,7 +242,7 @@ const BASE: f64 = 10_000.0; // of the geometric frequencies, as published
 
 fn rotary(supply: &Supply, channels: usize, layout: Layout) -> Feature<'_> {
     Feature {
-        kind: Kind::Rotary { layout },
+        kind: FeatureKind::Rotary { layout },
         channels: 0..channels,
         heads: 0..supply.shape.heads,
         angles: supply.angles(&Angles::rotary_frequencies(channels, BASE)),
@@ -251,7 +254,7 @@ fn polar(supply: &Supply) -> Feature<'_> {
     let Shape { heads, head_dim, .. } = supply.shape;
     let delta = supply.keep(vec![0.0; heads * head_dim]);
     Feature {
-        kind: Kind::Polar { magnitude: Magnitude::Softplus, delta: Some(delta) },
+        kind: FeatureKind::Polar { magnitude: Magnitude::Softplus, delta: Some(delta) },
         channels: 0..head_dim,
         heads: 0..heads,
         angles: supply.angles(&Angles::polar_frequencies(head_dim, BASE)),

@@ -3,9 +3,12 @@
 use std::time::{Duration, Instant};
 
 use whatwhere_kernels::{
-    Attended, Attention, Bias, Error, Gradients, Kind, Score, Shape,
-    pattern::{Tile, visible_pairs},
-    reference::{self, Values},
+    Error,
+    attention::{
+        Attention, Bias, FeatureKind, Gradients, Output, Score, Shape,
+        pattern::{Tile, visible_pairs},
+        reference::{self, Values},
+    },
 };
 
 use crate::choices::Call;
@@ -25,12 +28,12 @@ pub(crate) fn visible(attention: &Attention) -> f64 {
 /// Seconds of the best forward and backward, into buffers that are reused as in training.
 pub(crate) fn seconds(call: &Call) -> Result<f64, Error> {
     let Call { attention, inputs, d_out } = call;
-    let Attended { mut out, mut log_sum } = attention.forward(inputs)?;
+    let Output { mut out, mut lse } = attention.forward(inputs)?;
     let mut gradients = Gradients::zeros(attention);
     let mut both = || -> Result<Duration, Error> {
         let start = Instant::now();
-        attention.forward_into(inputs, &mut out, &mut log_sum)?;
-        attention.backward_into(inputs, &out, &log_sum, d_out, &mut gradients)?;
+        attention.forward_into(inputs, &mut out, &mut lse)?;
+        attention.backward_into(inputs, &out, &lse, d_out, &mut gradients)?;
         Ok(start.elapsed())
     };
     let start = Instant::now();
@@ -52,9 +55,9 @@ pub(crate) fn learned(attention: &Attention) -> usize {
         Score::Additive { weight } => weight.len(),
         Score::Dot { .. } | Score::Cosine { .. } => 0,
     };
-    let feature = |kind: &Kind| match kind {
-        Kind::Polar { delta, .. } => delta.map_or(0, <[f32]>::len),
-        Kind::Rotary { .. } => 0,
+    let feature = |kind: &FeatureKind| match kind {
+        FeatureKind::Polar { delta, .. } => delta.map_or(0, <[f32]>::len),
+        FeatureKind::Rotary { .. } => 0,
     };
     let bias = |bias: &Bias| match bias {
         Bias::Slopes { .. } => 0,

@@ -12,12 +12,15 @@ use std::{
 
 use anyhow::{Context, Result};
 use whatwhere_kernels::{
-    Attention, Error, Inputs, Shape,
-    pattern::{
-        And, Causal, Dilated, Documents, Draw, Fixed, Full, Global, Or, Pair, Pattern, Prefix,
-        Random, Strided, Window,
+    Error,
+    attention::{
+        Attention, Inputs, Shape,
+        pattern::{
+            And, Causal, Dilated, Documents, Draw, Fixed, Full, Global, Or, Pair, Pattern, Prefix,
+            Random, Strided, Window,
+        },
+        reference,
     },
-    reference,
 };
 
 use crate::{

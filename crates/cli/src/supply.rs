@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, OnceCell};
 
-use whatwhere_kernels::{Angles, Bias, Relative, Shape};
+use whatwhere_kernels::attention::{Angles, Bias, Relative, Shape};
 
 /// The numbers of one call.
 pub(crate) struct Supply {

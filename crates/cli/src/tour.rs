@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use serde::Serialize;
-use whatwhere_kernels::{Error, Shape, Simd};
+use whatwhere_kernels::{Error, Simd, attention::Shape};
 
 use crate::{
     choices::{self, Axis, Call, Choice},

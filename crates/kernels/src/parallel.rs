@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::scratch::Scratch;
+use crate::memory::scratch::Scratch;
 
 thread_local! {
     /// Buffers of this thread. They keep their memory between calls: fresh pages would cost more than small tasks.
@@ -53,12 +53,12 @@ pub(crate) fn run<T: Send>(tasks: Vec<T>, work: impl Fn(T, &mut Scratch) + Sync)
     }
 }
 
-/// How long a thread without work is kept awake.
+/// How long a thread without work keeps looking for it.
 const PATIENCE: Duration = Duration::from_millis(10);
 
-/// Runs work that asks for all threads many times on one of the pool's threads, and keeps the others awake meanwhile:
+/// Runs work that asks for all threads many times on one of the pool's threads, and keeps the others spinning meanwhile:
 /// asked from outside or asleep, a thread takes longer to wake than a small task takes to run.
-pub fn awake<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+pub fn with_busy_pool<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let done = AtomicBool::new(false);
     rayon::scope(|scope| {
         let _done = Done(&done);

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::{
-    pattern::{Coverage, Pattern, Tile},
+    attention::pattern::{Coverage, Pattern, Tile},
     simd::rows::Region,
 };
 

@@ -7,7 +7,10 @@
 mod common;
 
 use rayon::prelude::*;
-use whatwhere_kernels::{Attention, Error, Inputs, reference};
+use whatwhere_kernels::{
+    Error,
+    attention::{Attention, Inputs, reference},
+};
 
 use common::{
     Case, PatternChoice, ROUNDING, Sizes, assert_none, differences, every_extra, every_pattern,

@@ -1,4 +1,4 @@
-//! Linear attention against its plain definition in f64, and the laws it obeys.
+//! LinearAttention attention against its plain definition in f64, and the laws it obeys.
 
 use std::ops::Range;
 
@@ -6,7 +6,9 @@ mod common;
 
 use common::{numbers, widen};
 use whatwhere_kernels::{
-    Error, Inputs, Linear, LinearAttended, LinearGradients, LinearState, Shape, Simd,
+    Error, Simd,
+    attention::{Inputs, Shape},
+    linear_attention::{LinearAttention, LinearGradients, LinearOutput, LinearState},
 };
 
 // Tokens per chunk of the kernel: lengths around it are where chunked code goes wrong.
@@ -41,14 +43,14 @@ impl Exact {
 }
 
 /// Where head `head` of sequence `batch` finds its key head's tokens, and how many are not padding.
-fn keys_of(linear: &Linear, batch: usize, head: usize) -> (usize, usize) {
+fn keys_of(linear: &LinearAttention, batch: usize, head: usize) -> (usize, usize) {
     let shape = &linear.shape;
     let first = (batch * shape.kv_heads + shape.kv_head(head)) * shape.keys;
     (first, linear.key_lengths.map_or(shape.keys, |lengths| lengths[batch]))
 }
 
 /// The recurrence, one token at a time: outputs and denominators.
-fn reference(linear: &Linear, exact: &Exact) -> (Vec<f64>, Vec<f64>) {
+fn reference(linear: &LinearAttention, exact: &Exact) -> (Vec<f64>, Vec<f64>) {
     let Shape { batch, heads, queries, head_dim, value_dim, .. } = linear.shape;
     let (mut out, mut normaliser) = (Vec::new(), Vec::new());
     for (b, h) in (0..batch).flat_map(|b| (0..heads).map(move |h| (b, h))) {
@@ -84,7 +86,7 @@ fn reference(linear: &Linear, exact: &Exact) -> (Vec<f64>, Vec<f64>) {
 }
 
 /// Gradients pair by pair: with the weight `w = φ(q)·φ(k)` of a pair, `d_w = d_out · (v − out) / normaliser`.
-fn reference_backward(linear: &Linear, exact: &Exact, d_out: &[f64]) -> Exact {
+fn reference_backward(linear: &LinearAttention, exact: &Exact, d_out: &[f64]) -> Exact {
     let Shape { batch, heads, queries, head_dim, value_dim, .. } = linear.shape;
     let (out, normaliser) = reference(linear, exact);
     let zeros = |x: &[f64]| vec![0.0; x.len()];
@@ -158,9 +160,10 @@ fn assert_close<const N: usize>(what: &str, got: [&[f32]; N], want: [&[f64]; N])
 }
 
 /// Every kind of call: lengths around the chunk and beyond a segment, grouped heads, odd widths, padding.
-fn for_each_call(mut check: impl FnMut(&str, Linear, &Tensors)) {
+fn for_each_call(mut check: impl FnMut(&str, LinearAttention, &Tensors)) {
     let mut run = |what: &str, shape: Shape, causal: bool, lengths: Option<&[usize]>| {
-        let linear = Linear { key_lengths: lengths, ..Linear::new(shape, causal) };
+        let linear =
+            LinearAttention { key_lengths: lengths, ..LinearAttention::new(shape, causal) };
         let what = format!("{what}, causal {causal}, {shape:?}, lengths {lengths:?}");
         check(&what, linear, &Tensors::new(&shape));
     };
@@ -214,7 +217,8 @@ fn backward_is_the_gradient_pair_by_pair() {
 fn the_reference_gradient_is_that_of_finite_differences() {
     for causal in [true, false] {
         let shape = Shape { kv_heads: 1, value_dim: 2, ..Shape::square(2, 2, 5, 3) };
-        let linear = Linear { key_lengths: Some(&[5, 3]), ..Linear::new(shape, causal) };
+        let linear =
+            LinearAttention { key_lengths: Some(&[5, 3]), ..LinearAttention::new(shape, causal) };
         let tensors = Tensors::new(&shape);
         let exact = Exact::new(&tensors.inputs());
         let d_out = widen(&tensors.d_out);
@@ -250,14 +254,14 @@ fn decoding_in_any_steps_equals_one_pass() {
     let length = 18 * CHUNK + 40;
     let shape = Shape { kv_heads: 2, value_dim: 5, ..Shape::square(2, 4, length, 7) };
     let tensors = Tensors::new(&shape);
-    let full = Linear::new(shape, true);
+    let full = LinearAttention::new(shape, true);
     let (want, _) = reference(&full, &Exact::new(&tensors.inputs()));
     for step in [1, 7, CHUNK, CHUNK + 1, 10 * CHUNK, length] {
         let mut state = LinearState::new(&full);
         for start in (0..length).step_by(step) {
             let range = start..(start + step).min(length);
             let part = Shape { queries: range.len(), keys: range.len(), ..shape };
-            let out = Linear::new(part, true)
+            let out = LinearAttention::new(part, true)
                 .decode(
                     &mut state,
                     &Inputs {
@@ -279,13 +283,15 @@ fn a_memory_built_in_parts_and_read_in_parts_equals_one_pass() {
     let shape = Shape { queries, keys, kv_heads: 1, value_dim: 5, ..Shape::square(2, 2, 0, 7) };
     let tensors = Tensors::new(&shape);
     let lengths = [400, 30];
-    let full = Linear { key_lengths: Some(&lengths), ..Linear::new(shape, false) };
+    let full =
+        LinearAttention { key_lengths: Some(&lengths), ..LinearAttention::new(shape, false) };
     let (want, _) = reference(&full, &Exact::new(&tensors.inputs()));
     let mut state = LinearState::new(&full);
     for range in [0..100, 100..101, 101..keys] {
         let inside = lengths.map(|length| length.clamp(range.start, range.end) - range.start);
         let part = Shape { keys: range.len(), ..shape };
-        let part = Linear { key_lengths: Some(&inside), ..Linear::new(part, false) };
+        let part =
+            LinearAttention { key_lengths: Some(&inside), ..LinearAttention::new(part, false) };
         let k = tokens(&tensors.k, keys, shape.head_dim, range.clone());
         let v = tokens(&tensors.v, keys, shape.value_dim, range);
         part.absorb(&mut state, &k, &v).unwrap();
@@ -293,7 +299,7 @@ fn a_memory_built_in_parts_and_read_in_parts_equals_one_pass() {
     let before = state.clone();
     assert_close("at once", [&full.read(&state, &tensors.q).unwrap()], [&want]);
     for range in [0..1, 1..queries] {
-        let part = Linear::new(Shape { queries: range.len(), ..shape }, false);
+        let part = LinearAttention::new(Shape { queries: range.len(), ..shape }, false);
         let q = tokens(&tensors.q, queries, shape.head_dim, range.clone());
         let want = tokens(&want, queries, shape.value_dim, range);
         assert_close("in parts", [&part.read(&state, &q).unwrap()], [&want]);
@@ -307,7 +313,7 @@ fn threads_do_not_change_a_bit() {
     for (heads, length, causal) in [(1, 2000, true), (1, 2000, false), (16, 100, true)] {
         let shape = Shape::square(1, heads, length, 64);
         let tensors = Tensors::new(&shape);
-        let linear = Linear::new(shape, causal);
+        let linear = LinearAttention::new(shape, causal);
         let results = [1, 2, 4].map(|threads| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| {
@@ -326,7 +332,7 @@ fn every_instruction_set_agrees_with_the_reference() {
         let shape = Shape { kv_heads: 1, value_dim: 19, ..Shape::square(1, 2, CHUNK + 5, 21) };
         let tensors = Tensors::new(&shape);
         for simd in Simd::available() {
-            let linear = Linear { simd, ..Linear::new(shape, causal) };
+            let linear = LinearAttention { simd, ..LinearAttention::new(shape, causal) };
             let made = linear.forward(&tensors.inputs()).unwrap();
             let got = linear.backward(&tensors.inputs(), &made, &tensors.d_out).unwrap();
             let exact = Exact::new(&tensors.inputs());
@@ -363,9 +369,13 @@ fn rows_without_keys_are_zero_even_without_epsilon() {
     let shape = Shape::square(1, 1, 5, 4);
     let tensors = Tensors::new(&shape);
     for causal in [true, false] {
-        let linear = Linear { epsilon: 0.0, key_lengths: Some(&[0]), ..Linear::new(shape, causal) };
+        let linear = LinearAttention {
+            epsilon: 0.0,
+            key_lengths: Some(&[0]),
+            ..LinearAttention::new(shape, causal)
+        };
         let made = linear.forward(&tensors.inputs()).unwrap();
-        assert_eq!(made, LinearAttended { out: vec![0.0; 20], normaliser: vec![0.0; 5] });
+        assert_eq!(made, LinearOutput { out: vec![0.0; 20], normaliser: vec![0.0; 5] });
         let d = linear.backward(&tensors.inputs(), &made, &tensors.d_out).unwrap();
         assert!([d.q, d.k, d.v].iter().flatten().all(|&x| x == 0.0));
     }
@@ -375,7 +385,8 @@ fn rows_without_keys_are_zero_even_without_epsilon() {
 fn one_key_returns_its_value() {
     // φ(−2) = e⁻², φ(−1) = e⁻¹, φ(0) = 1, φ(1) = 2: the denominator is their sum of squares.
     let x = [-2.0, -1.0, 0.0, 1.0];
-    let linear = Linear { epsilon: 0.0, ..Linear::new(Shape::square(1, 1, 1, 4), true) };
+    let linear =
+        LinearAttention { epsilon: 0.0, ..LinearAttention::new(Shape::square(1, 1, 1, 4), true) };
     let made = linear.forward(&Inputs { q: &x, k: &x, v: &[1.0, 2.0, 3.0, 4.0] }).unwrap();
     let squares = 0.135335_f64.powi(2) + 0.367879_f64.powi(2) + 1.0 + 4.0;
     assert_close("normaliser", [&made.normaliser], [&[squares]]);
@@ -387,7 +398,7 @@ fn calls_that_cannot_be_right_are_refused() {
     let shape = Shape::square(1, 2, 3, 4);
     let tensors = Tensors::new(&shape);
     let inputs = tensors.inputs();
-    let linear = Linear::new(shape, true);
+    let linear = LinearAttention::new(shape, true);
     let made = linear.forward(&inputs).unwrap();
     let length = |what, found, expected| Error::Length { what, found, expected };
 
@@ -398,22 +409,22 @@ fn calls_that_cannot_be_right_are_refused() {
     assert_eq!(refused, Err(length("normaliser", 5, 6)));
     assert_eq!(linear.backward(&inputs, &made, &[0.0]), Err(length("d_out", 1, 24)));
 
-    let unequal = Linear::new(Shape { keys: 4, ..shape }, true);
+    let unequal = LinearAttention::new(Shape { keys: 4, ..shape }, true);
     assert!(matches!(unequal.check(), Err(Error::Combination { .. })));
-    let long = Linear { key_lengths: Some(&[4]), ..linear };
+    let long = LinearAttention { key_lengths: Some(&[4]), ..linear };
     assert!(matches!(long.check(), Err(Error::Range { what: "key length", .. })));
-    let many = Linear { key_lengths: Some(&[1, 2]), ..linear };
+    let many = LinearAttention { key_lengths: Some(&[1, 2]), ..linear };
     assert_eq!(many.check(), Err(length("key_lengths", 2, 1)));
     for epsilon in [-1.0, f32::NAN, f32::INFINITY] {
-        let refused = Linear { epsilon, ..linear }.check();
+        let refused = LinearAttention { epsilon, ..linear }.check();
         assert!(matches!(refused, Err(Error::Range { what: "epsilon", .. })));
     }
 
-    let bidirectional = Linear { causal: false, ..linear };
+    let bidirectional = LinearAttention { causal: false, ..linear };
     let mut state = LinearState::new(&linear);
     let refused = bidirectional.decode(&mut state, &inputs);
     assert!(matches!(refused, Err(Error::Combination { .. })));
-    let mut other = LinearState::new(&Linear::new(Shape::square(1, 1, 3, 4), true));
+    let mut other = LinearState::new(&LinearAttention::new(Shape::square(1, 1, 3, 4), true));
     assert_eq!(linear.decode(&mut other, &inputs), Err(length("the state's z", 4, 8)));
     assert_eq!(linear.absorb(&mut state, inputs.k, &[]), Err(length("v", 0, 24)));
     assert_eq!(linear.read(&state, &[]), Err(length("q", 0, 24)));

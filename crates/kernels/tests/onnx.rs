@@ -10,8 +10,8 @@ use std::{collections::BTreeSet, env, fs, io::Write, path::PathBuf};
 
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
-use whatwhere_kernels::{
-    Angles, Attention, Bias, Feature, Inputs, Kind, Layout, Score, Shape,
+use whatwhere_kernels::attention::{
+    Angles, Attention, Bias, Feature, FeatureKind, Inputs, Layout, Score, Shape,
     pattern::{And, Causal, Full, KeyLengths, Pair, Pattern, Window, from_fn},
     reference,
 };
@@ -395,7 +395,7 @@ fn rotary(vector: &Vector) -> Vec<Compared> {
         let frequencies: Vec<f64> =
             cos.iter().zip(sin).map(|(&cos, &sin)| f64::from(sin).atan2(f64::from(cos))).collect();
         let angles = Angles::new(&frequencies, 0..2, 1.0);
-        let kind = Kind::Rotary { layout };
+        let kind = FeatureKind::Rotary { layout };
         let attention = Attention {
             first_query: 1,
             score: Score::Dot { scale: 1.0 },
@@ -403,8 +403,8 @@ fn rotary(vector: &Vector) -> Vec<Compared> {
             ..Attention::new(Shape::square(dim, 1, 1, dim), &Full)
         };
         let inputs = Inputs { q: &q.repeat(dim), k: &unit_keys, v: &unit_keys };
-        // The logarithmic sum over a single key is its score.
-        found.extend(attention.forward(&inputs).expect("the call is allowed").log_sum);
+        // The log-sum-exp over a single key is its score.
+        found.extend(attention.forward(&inputs).expect("the call is allowed").lse);
     }
     assert_eq!(found.len(), batch * heads * length * dim);
     let expected = widen(&vector.tensor("output").values);

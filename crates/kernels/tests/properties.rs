@@ -7,8 +7,12 @@ use std::ops::Range;
 
 use rayon::{ThreadPoolBuilder, prelude::*};
 use whatwhere_kernels::{
-    Attended, Attention, Bias, Focus, Gradients, Inputs, Shape, Simd, awake,
-    pattern::{And, Causal, Full, Pattern, from_fn},
+    Simd,
+    attention::{
+        Attention, Bias, Focus, Gradients, Inputs, Output, Shape,
+        pattern::{And, Causal, Full, Pattern, from_fn},
+    },
+    with_busy_pool,
 };
 
 use common::{
@@ -97,10 +101,10 @@ fn all_choices(base: Case) -> Vec<Case> {
 }
 
 /// Everything passes make, as bits.
-fn bits((made, gradients): &(Attended, Gradients)) -> Vec<Vec<u32>> {
+fn bits((made, gradients): &(Output, Gradients)) -> Vec<Vec<u32>> {
     let Gradients { q, k, v, score, query_bias, features, biases, relative_values, centers } =
         gradients;
-    let single = [&made.out, &made.log_sum, q, k, v, score, query_bias, relative_values, centers];
+    let single = [&made.out, &made.lse, q, k, v, score, query_bias, relative_values, centers];
     let of_biases = biases.iter().flat_map(|bias| [&bias.table, &bias.query_bias]);
     let all = single.into_iter().chain(features).chain(of_biases);
     all.map(|values| values.iter().map(|x| x.to_bits()).collect()).collect()
@@ -122,7 +126,7 @@ fn decoding_in_steps_equals_one_causal_pass() {
                 let found = step.forward(inputs);
                 for (name, found, expected) in [
                     ("out", found.out, step.rows(&expected.out)),
-                    ("log_sum", found.log_sum, step.rows(&expected.log_sum)),
+                    ("lse", found.lse, step.rows(&expected.lse)),
                 ] {
                     let difference =
                         common::difference(&widen(&found), &widen(&expected), TWO_ROUNDINGS);
@@ -147,7 +151,7 @@ struct Step<'a> {
 }
 
 impl Step<'_> {
-    fn forward(&self, inputs: &Inputs) -> Attended {
+    fn forward(&self, inputs: &Inputs) -> Output {
         let shape = self.whole.shape;
         let keys = 0..self.queries.end;
         let q = self.rows(inputs.q);
@@ -205,23 +209,23 @@ fn room_for_more_keys_changes_nothing_and_has_no_gradient() {
     for case in all_choices(Case::new(Sizes::small())) {
         case.run(|attention, inputs, d_out| {
             let Shape { batch, kv_heads, keys, head_dim, value_dim, .. } = attention.shape;
-            let room = keys + 5;
-            // What stands in the room must not be looked at.
+            let capacity = keys + 5;
+            // What stands beyond the keys must not be looked at.
             let wider = |values: &[f32], width: usize| -> Vec<f32> {
-                let blank = vec![f32::NAN; (room - keys) * width];
+                let blank = vec![f32::NAN; (capacity - keys) * width];
                 let heads =
                     (0..batch * kv_heads).map(|i| &values[i * keys * width..][..keys * width]);
                 heads.flat_map(|head| head.iter().chain(&blank)).copied().collect()
             };
             let (k, v) = (wider(inputs.k, head_dim), wider(inputs.v, value_dim));
-            let roomy = Attention { room: Some(room), ..attention.clone() };
+            let spacious = Attention { capacity: Some(capacity), ..attention.clone() };
             let inside = Inputs { q: inputs.q, k: &k, v: &v };
             let (made, expected) =
-                (roomy.forward(&inside).unwrap(), attention.forward(inputs).unwrap());
+                (spacious.forward(&inside).unwrap(), attention.forward(inputs).unwrap());
             assert_eq!(made, expected);
-            let refused = roomy.backward(&inside, &made, d_out).unwrap_err();
-            assert!(refused.to_string().contains("room for more keys"), "{refused}");
-            let few = Attention { room: Some(keys - 1), ..attention.clone() };
+            let refused = spacious.backward(&inside, &made, d_out).unwrap_err();
+            assert!(refused.to_string().contains("capacity for more keys"), "{refused}");
+            let few = Attention { capacity: Some(keys - 1), ..attention.clone() };
             assert!(few.forward(inputs).is_err());
         });
     }
@@ -231,19 +235,20 @@ fn room_for_more_keys_changes_nothing_and_has_no_gradient() {
 fn work_that_stays_awake_runs_on_every_pool_and_passes_on_its_panic() {
     for threads in [1, 2, 4] {
         let pool = ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        let sum: u64 = pool.install(|| awake(|| (0..10_000_u64).into_par_iter().sum()));
+        let sum: u64 = pool.install(|| with_busy_pool(|| (0..10_000_u64).into_par_iter().sum()));
         assert_eq!(sum, 49_995_000);
-        let nested = pool.install(|| awake(|| awake(|| 7)));
+        let nested = pool.install(|| with_busy_pool(|| with_busy_pool(|| 7)));
         assert_eq!(nested, 7);
         // Work that waits for others while there is nothing to do for longer than anybody stays awake.
         let waited: u32 = pool.install(|| {
-            awake(|| {
+            with_busy_pool(|| {
                 std::thread::sleep(std::time::Duration::from_millis(30));
-                (0..64_u32).into_par_iter().with_max_len(1).map(|i| awake(|| i)).sum()
+                (0..64_u32).into_par_iter().with_max_len(1).map(|i| with_busy_pool(|| i)).sum()
             })
         });
         assert_eq!(waited, 2016);
-        let panics = std::panic::AssertUnwindSafe(|| pool.install(|| awake(|| panic!("asked to"))));
+        let panics =
+            std::panic::AssertUnwindSafe(|| pool.install(|| with_busy_pool(|| panic!("asked to"))));
         assert!(std::panic::catch_unwind(panics).is_err());
     }
 }
@@ -266,7 +271,7 @@ fn a_row_that_sees_nothing_and_a_key_nobody_sees_yield_zeros() {
                     continue;
                 }
                 blind_rows += 1;
-                assert_eq!(made.log_sum[row], f32::NEG_INFINITY, "{}", case.name());
+                assert_eq!(made.lse[row], f32::NEG_INFINITY, "{}", case.name());
                 let zero = all_zero(&made.out, row, shape.value_dim)
                     && all_zero(&gradients.q, row, shape.head_dim);
                 assert!(zero, "row {row}: {}", case.name());
@@ -302,7 +307,7 @@ fn a_row_hidden_by_a_dense_bias_yields_zeros() {
             assert!(all_zero(&made.out, row, attention.shape.value_dim));
             assert!(all_zero(&gradients.q, row, attention.shape.head_dim));
             assert!(all_zero(&gradients.biases[0].table, row, 130));
-            assert_eq!(made.log_sum[row], f32::NEG_INFINITY);
+            assert_eq!(made.lse[row], f32::NEG_INFINITY);
         }
         let found = found_slices(&attention, &made, &gradients);
         let expected = reference_slices(&attention, inputs, d_out);
@@ -317,7 +322,7 @@ fn no_keys_and_no_queries_give_zeros() {
             case.run(|attention, inputs, d_out| {
                 let (made, gradients) = passes(attention, inputs, d_out);
                 assert!(made.out.iter().all(|&x| x == 0.0), "{}", case.name());
-                assert!(made.log_sum.iter().all(|&x| x == f32::NEG_INFINITY), "{}", case.name());
+                assert!(made.lse.iter().all(|&x| x == f32::NEG_INFINITY), "{}", case.name());
                 assert_eq!(gradients, Gradients::zeros(attention), "{}", case.name());
             });
         }
@@ -374,12 +379,12 @@ fn buffers_of_the_caller_are_overwritten_whatever_they_held() {
             case.run(|attention, inputs, d_out| {
                 let expected = passes(attention, inputs, d_out);
                 let mut out = vec![f32::NAN; attention.shape.out_len()];
-                let mut log_sum = vec![f32::NAN; attention.shape.rows()];
-                attention.forward_into(inputs, &mut out, &mut log_sum).unwrap();
+                let mut lse = vec![f32::NAN; attention.shape.rows()];
+                attention.forward_into(inputs, &mut out, &mut lse).unwrap();
                 let mut gradients = expected.1.clone();
                 spoil(&mut gradients);
-                attention.backward_into(inputs, &out, &log_sum, d_out, &mut gradients).unwrap();
-                let found = (Attended { out, log_sum }, gradients);
+                attention.backward_into(inputs, &out, &lse, d_out, &mut gradients).unwrap();
+                let found = (Output { out, lse }, gradients);
                 assert!(bits(&found) == bits(&expected), "{}", case.name());
             });
         }

@@ -4,8 +4,8 @@ mod common;
 
 use std::f32::consts::TAU;
 
-use whatwhere_kernels::{
-    Angles, Attention, Bias, Feature, Inputs, Kind, Layout, Magnitude, Score, Shape,
+use whatwhere_kernels::attention::{
+    Angles, Attention, Bias, Feature, FeatureKind, Inputs, Layout, Magnitude, Score, Shape,
     pattern::{Causal, Full},
 };
 
@@ -39,8 +39,8 @@ fn polar_scores_are_the_published_sums() {
             features: vec![polar(delta, 4, &angles)],
             ..Attention::new(Shape::square(1, 1, 1, 4), &Full)
         };
-        // The logarithmic sum over a single key is its score.
-        let found = attention.forward(&inputs).unwrap().log_sum;
+        // The log-sum-exp over a single key is its score.
+        let found = attention.forward(&inputs).unwrap().lse;
         assert_close(&widen(&found), &[expected], ROUNDING, "score");
     }
 }
@@ -85,7 +85,7 @@ fn rotary_turns_are_the_published_ones() {
             features: vec![rotary(layout, 4, &angles)],
             ..Attention::new(Shape::square(4, 1, 1, 4), &Full)
         };
-        let found = attention.forward(&inputs).unwrap().log_sum;
+        let found = attention.forward(&inputs).unwrap().lse;
         assert_close(&widen(&found), &expected, ROUNDING, "turned query");
     }
 }
@@ -130,17 +130,17 @@ fn polar_without_delta_is_interleaved_rotary_of_twice_the_width() {
     };
     let ((polar, d_polar), (rotary, d_rotary)) = (polar, rotary);
     assert_close(&widen(&polar.out), &widen(&rotary.out), TWO_ROUNDINGS, "out");
-    assert_close(&widen(&polar.log_sum), &widen(&rotary.log_sum), TWO_ROUNDINGS, "log_sum");
+    assert_close(&widen(&polar.lse), &widen(&rotary.lse), TWO_ROUNDINGS, "lse");
     assert_close(&widen(&d_polar.q), &through(&d_rotary.q, &q), TWO_ROUNDINGS, "d_q");
     assert_close(&widen(&d_polar.k), &through(&d_rotary.k, &k), TWO_ROUNDINGS, "d_k");
     assert_close(&widen(&d_polar.v), &widen(&d_rotary.v), TWO_ROUNDINGS, "d_v");
 }
 
 fn rotary<'a>(layout: Layout, width: usize, angles: &'a Angles) -> Feature<'a> {
-    Feature { kind: Kind::Rotary { layout }, channels: 0..width, heads: 0..1, angles }
+    Feature { kind: FeatureKind::Rotary { layout }, channels: 0..width, heads: 0..1, angles }
 }
 
 fn polar<'a>(delta: Option<&'a [f32]>, width: usize, angles: &'a Angles) -> Feature<'a> {
-    let kind = Kind::Polar { magnitude: Magnitude::Softplus, delta };
+    let kind = FeatureKind::Polar { magnitude: Magnitude::Softplus, delta };
     Feature { kind, channels: 0..width, heads: 0..1, angles }
 }

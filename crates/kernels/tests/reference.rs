@@ -3,10 +3,13 @@
 use std::f32::consts::TAU;
 
 use whatwhere_kernels::{
-    Angles, Attention, Bias, Buckets, Dropout, Error, Feature, Focus, Inputs, Kind, Layout,
-    Magnitude, Relative, Score, Shape,
-    pattern::{Causal, Full},
-    reference::{backward, forward, scores, weights},
+    Error,
+    attention::{
+        Angles, Attention, Bias, Buckets, Dropout, Feature, FeatureKind, Focus, Inputs, Layout,
+        Magnitude, Relative, Score, Shape,
+        pattern::{Causal, Full},
+        reference::{backward, forward, scores, weights},
+    },
 };
 
 // Relative above 1. Inputs are exact in f32 and the angles are not used: only f64's rounding is left.
@@ -188,7 +191,7 @@ fn one_output_is_the_sum_done_by_hand() {
     for (attention, expected) in cases {
         let found = forward(&attention, &inputs).unwrap();
         assert_close(&found.out, &[expected], EXACT);
-        assert_close(&found.log_sum, &[2f64.ln()], EXACT);
+        assert_close(&found.lse, &[2f64.ln()], EXACT);
         assert_close(&weights(&attention, &inputs).unwrap(), &[0.5, 0.5], EXACT);
     }
 }
@@ -255,7 +258,7 @@ fn a_row_that_sees_nothing_yields_zeros() {
     let attention = Attention { first_key: 1, ..Attention::new(shape, &Causal { offset: 0 }) };
     let found = forward(&attention, &inputs).unwrap();
     assert_eq!(found.out[..2], [0.0; 2]);
-    assert_eq!(found.log_sum[0], f64::NEG_INFINITY);
+    assert_eq!(found.lse[0], f64::NEG_INFINITY);
     assert_eq!(weights(&attention, &inputs).unwrap()[..3], [0.0; 3]);
     let gradients = backward(&attention, &inputs, &[1.0; 6]).unwrap();
     assert_eq!(gradients.q[..2], [0.0; 2]);
@@ -264,7 +267,7 @@ fn a_row_that_sees_nothing_yields_zeros() {
     let no_keys = Attention::new(Shape { keys: 0, ..shape }, &Full);
     let found = forward(&no_keys, &Inputs { k: &[], v: &[], ..inputs }).unwrap();
     assert_eq!(found.out, [0.0; 6]);
-    assert_eq!(found.log_sum, [f64::NEG_INFINITY; 3]);
+    assert_eq!(found.lse, [f64::NEG_INFINITY; 3]);
 }
 
 #[test]
@@ -348,11 +351,11 @@ fn wrong_lengths_are_refused_by_name() {
 }
 
 fn rotary<'a>(layout: Layout, width: usize, angles: &'a Angles) -> Feature<'a> {
-    Feature { kind: Kind::Rotary { layout }, channels: 0..width, heads: 0..1, angles }
+    Feature { kind: FeatureKind::Rotary { layout }, channels: 0..width, heads: 0..1, angles }
 }
 
 fn polar<'a>(delta: Option<&'a [f32]>, width: usize, angles: &'a Angles) -> Feature<'a> {
-    let kind = Kind::Polar { magnitude: Magnitude::Softplus, delta };
+    let kind = FeatureKind::Polar { magnitude: Magnitude::Softplus, delta };
     Feature { kind, channels: 0..width, heads: 0..1, angles }
 }
 

@@ -2,7 +2,7 @@
 
 mod common;
 
-use whatwhere_kernels::{Attended, Attention, Inputs, pattern::KeyLengths};
+use whatwhere_kernels::attention::{Attention, Inputs, Output, pattern::KeyLengths};
 
 use common::{
     Case, PatternChoice, ROUNDING, Sizes, assert_close, differences, every_pattern, every_position,
@@ -58,17 +58,17 @@ fn nan_cases() -> impl Iterator<Item = Case> {
 /// A spoiled row is NaN throughout; another one is what it was, up to rounding (additive scores are formed in
 /// another way beside numbers that are too large or none).
 #[track_caller]
-fn assert_row(case: &Case, made: &Attended, clean: &Attended, row: usize, spoiled: bool) {
+fn assert_row(case: &Case, made: &Output, clean: &Output, row: usize, spoiled: bool) {
     let width = case.sizes.shape.value_dim;
-    let out = |made: &Attended| widen(&made.out[row * width..(row + 1) * width]);
+    let out = |made: &Output| widen(&made.out[row * width..(row + 1) * width]);
     let name = || format!("row {row}: {}", case.name());
     if spoiled {
-        assert!(out(made).iter().all(|x| x.is_nan()) && made.log_sum[row].is_nan(), "{}", name());
+        assert!(out(made).iter().all(|x| x.is_nan()) && made.lse[row].is_nan(), "{}", name());
     } else {
         assert_close(&out(made), &out(clean), ROUNDING, &name());
         assert_close(
-            &widen(&made.log_sum[row..=row]),
-            &widen(&clean.log_sum[row..=row]),
+            &widen(&made.lse[row..=row]),
+            &widen(&clean.lse[row..=row]),
             ROUNDING,
             &name(),
         );

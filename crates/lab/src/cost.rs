@@ -4,7 +4,7 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 use whatwhere_attention::{AttentionSettings, pattern::Scene};
-use whatwhere_kernels::pattern::{Tile, computed_pairs, visible_pairs};
+use whatwhere_kernels::attention::pattern::{Tile, computed_pairs, visible_pairs};
 use whatwhere_training::RunSettings;
 use whatwhere_transformer::{Family, Site};
 

@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor};
 use tempfile::TempDir;
 use whatwhere_attention::{AttentionSettings, Input, Position};
 use whatwhere_data::Corpus;
-use whatwhere_kernels::{Attention, reference};
+use whatwhere_kernels::attention::{Attention, reference};
 use whatwhere_lab::show::{self, Heads, Kind, Reading, Terms};
 use whatwhere_training::{Folder, Run, RunSettings, Trainer, interrupt::Interrupt};
 

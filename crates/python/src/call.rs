@@ -5,7 +5,7 @@ use numpy::{
     PyReadonlyArrayDyn, PyReadwriteArray3, PyReadwriteArray4, PyUntypedArrayMethods,
 };
 use pyo3::prelude::*;
-use whatwhere_kernels::{Attended, Gradients, Inputs, Shape};
+use whatwhere_kernels::attention::{Gradients, Inputs, Output, Shape};
 
 use crate::{
     Error,
@@ -55,7 +55,7 @@ impl Call {
         Ok(Self { settings })
     }
 
-    /// Fills `out` and `rows`: the logarithmic sums, or the denominators of linear mixing.
+    /// Fills `out` and `rows`: the log-sum-exps, or the denominators of linear mixing.
     #[expect(clippy::too_many_arguments, reason = "a call has that many tensors")]
     fn forward(
         &self,
@@ -148,13 +148,13 @@ impl Call {
         arrays: Vec<PyReadonlyArrayDyn<f32>>,
         mask: Option<PyReadonlyArray4<bool>>,
         moment: Moment,
-        log_sum: PyReadonlyArray3<f32>,
+        lse: PyReadonlyArray3<f32>,
         chosen: Vec<usize>,
     ) -> PyResult<Bound<'py, PyArray4<f32>>> {
         let (shape, inputs) = (shape(&q, &k, &v)?, inputs(&q, &k, &v)?);
         let arrays = Arrays::new(&arrays)?;
         let mask = mask.as_ref().map(|mask| self.mask(mask, &moment)).transpose()?;
-        let log_sum = log_sum.as_slice().map_err(contiguous)?.to_vec();
+        let lse = lse.as_slice().map_err(contiguous)?.to_vec();
         let map = py.detach(|| {
             if let Mixing::Linear(_) = self.settings.mixing {
                 let reason = "without scores there are no weights to look at";
@@ -163,7 +163,7 @@ impl Call {
             let pattern = pattern::build(&self.settings.pattern, &shape, &moment, &arrays, mask)?;
             let made = Made::new(self, &shape, &moment, &arrays)?;
             let terms = Terms::new(&self.settings, shape, &moment, &arrays, &made, &*pattern)?;
-            let made = Attended { out: Vec::new(), log_sum };
+            let made = Output { out: Vec::new(), lse };
             let inspection = terms.attention.inspect(&inputs, &made)?;
             let mut map = Vec::new();
             for index in 0..shape.batch * shape.heads {

@@ -65,7 +65,7 @@ mod _native {
     /// ALiBi's slopes for any number of heads.
     #[pyfunction]
     fn alibi_slopes<'py>(py: Python<'py>, heads: usize) -> Bound<'py, numpy::PyArray1<f32>> {
-        numpy::PyArray1::from_vec(py, whatwhere_kernels::alibi_slopes(heads))
+        numpy::PyArray1::from_vec(py, whatwhere_kernels::attention::alibi_slopes(heads))
     }
 
     /// The instruction set the kernels run on.

@@ -1,6 +1,9 @@
 //! Linear mixing: what it refuses, and its gradients.
 
-use whatwhere_kernels::{Inputs, Linear, LinearGradients, Shape};
+use whatwhere_kernels::{
+    attention::{Inputs, Shape},
+    linear_attention::{LinearAttention, LinearGradients},
+};
 
 use crate::{
     Error,
@@ -14,7 +17,7 @@ pub(crate) fn build<'a>(
     shape: Shape,
     moment: &'a Moment,
     masked: bool,
-) -> Result<Linear<'a>, Error> {
+) -> Result<LinearAttention<'a>, Error> {
     let settings = &call.settings;
     let refuse = |other: &str, reason| Err(Error::combination("linear", other, reason));
     if !matches!(&settings.score, Score::ScaledDot(score) if score.scale.is_none()) {
@@ -49,7 +52,7 @@ pub(crate) fn build<'a>(
     if moment.first_query != moment.first_key {
         return refuse("first_query", "earlier tokens would belong in its state");
     }
-    let mut linear = Linear::new(shape, causal);
+    let mut linear = LinearAttention::new(shape, causal);
     linear.key_lengths = moment.key_lengths.as_deref();
     Ok(linear)
 }
@@ -57,7 +60,7 @@ pub(crate) fn build<'a>(
 /// The gradients of q, k and v; nothing else learns.
 #[expect(clippy::type_complexity, reason = "the same as softmax returns")]
 pub(crate) fn backward(
-    linear: &Linear,
+    linear: &LinearAttention,
     inputs: &Inputs,
     out: &[f32],
     normaliser: &[f32],

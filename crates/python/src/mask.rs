@@ -2,8 +2,11 @@
 //! so that what a mask hides in one piece costs nothing.
 
 use whatwhere_kernels::{
-    Error, Shape,
-    pattern::{Coverage, Pair, Pattern, Tile},
+    Error,
+    attention::{
+        Shape,
+        pattern::{Coverage, Pair, Pattern, Tile},
+    },
 };
 
 /// A mask over the queries and keys of a call.

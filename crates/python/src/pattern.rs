@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use whatwhere_kernels::{Shape, pattern as kernels};
+use whatwhere_kernels::attention::{Shape, pattern as kernels};
 
 use crate::{
     Error,

@@ -2,9 +2,9 @@
 
 use std::{f64::consts::TAU, mem::take, ops::Range, sync::Arc};
 
-use whatwhere_kernels::{
-    self as kernels, Angles, Attention, Bias, Buckets, Feature, Focus, Gradients, Kind, Relative,
-    Shape, alibi_slopes,
+use whatwhere_kernels::attention::{
+    self as kernels, Angles, Attention, Bias, Buckets, Feature, FeatureKind, Focus, Gradients,
+    Relative, Shape, alibi_slopes,
 };
 
 use crate::{
@@ -225,7 +225,8 @@ impl<'b> Terms<'b> {
             Position::Polar(polar) => self.polar(polar, arrays),
             Position::SingleAngle(_) => {
                 let Shape { heads, head_dim, .. } = self.attention.shape;
-                let kind = Kind::Polar { magnitude: kernels::Magnitude::Softplus, delta: None };
+                let kind =
+                    FeatureKind::Polar { magnitude: kernels::Magnitude::Softplus, delta: None };
                 self.feature(kind, 0..head_dim, 0..heads);
                 Ok(())
             }
@@ -242,7 +243,12 @@ impl<'b> Terms<'b> {
         }
     }
 
-    fn feature(&mut self, kind: Kind<'b>, channels: Range<usize>, heads: Range<usize>) -> usize {
+    fn feature(
+        &mut self,
+        kind: FeatureKind<'b>,
+        channels: Range<usize>,
+        heads: Range<usize>,
+    ) -> usize {
         let angles = self.angles.next().expect("one table was made for each encoding that turns");
         self.attention.features.push(Feature { kind, channels, heads, angles });
         self.attention.features.len() - 1
@@ -255,7 +261,7 @@ impl<'b> Terms<'b> {
             Layout::HalfSplit => kernels::Layout::HalfSplit,
         };
         let channels = rotary_channels(rotary, &shape)?;
-        self.feature(Kind::Rotary { layout }, channels, share_of(rotary.heads, shape.heads));
+        self.feature(FeatureKind::Rotary { layout }, channels, share_of(rotary.heads, shape.heads));
         Ok(())
     }
 
@@ -279,7 +285,7 @@ impl<'b> Terms<'b> {
             None => None,
         };
         let heads = share_of(polar.heads, shape.heads);
-        let feature = self.feature(Kind::Polar { magnitude, delta }, channels, heads);
+        let feature = self.feature(FeatureKind::Polar { magnitude, delta }, channels, heads);
         self.from(array, Slot::Delta(feature));
         Ok(())
     }

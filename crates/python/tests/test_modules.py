@@ -101,10 +101,10 @@ def test_outputs_do_not_share_memory_and_nothing_is_kept_alive():
     assert seen() is None
 
 
-def test_log_sum_and_weights_carry_no_gradient():
+def test_lse_and_weights_carry_no_gradient():
     q = torch.randn(1, 2, 8, 4, requires_grad=True)
-    out, log_sum, weights = whatwhere.torch.attention(q, q, q, return_log_sum=True, return_weights=[7])
-    assert out.requires_grad and not log_sum.requires_grad and not weights.requires_grad
+    out, lse, weights = whatwhere.torch.attention(q, q, q, return_lse=True, return_weights=[7])
+    assert out.requires_grad and not lse.requires_grad and not weights.requires_grad
     assert weights.shape == (1, 2, 1, 8)
     close(weights.sum(-1), torch.ones(1, 2, 1), 1e-6)
 

@@ -51,13 +51,13 @@ def test_general_and_transformer_xl_are_formed_in_numpy_too():
     np.testing.assert_allclose(ours, theirs.numpy(), **EXACT)
 
 
-def test_log_sum_and_weights_are_those_of_the_scores():
+def test_lse_and_weights_are_those_of_the_scores():
     q, k, v = arrays(3, (2, 3, 100, 8), (2, 3, 120, 8), (2, 3, 120, 8))
     scores = q @ k.swapaxes(-1, -2) / np.sqrt(8, dtype=np.float32)
-    out, log_sum, weights = whatwhere.attention(
-        q, k, v, pattern="full", return_log_sum=True, return_weights=[99, 0, 5]
+    out, lse, weights = whatwhere.attention(
+        q, k, v, pattern="full", return_lse=True, return_weights=[99, 0, 5]
     )
-    np.testing.assert_allclose(log_sum, np.log(np.exp(scores).sum(-1)), **EXACT)
+    np.testing.assert_allclose(lse, np.log(np.exp(scores).sum(-1)), **EXACT)
     np.testing.assert_allclose(weights, softmax(scores)[:, :, [99, 0, 5]], **EXACT)
     np.testing.assert_allclose(out[:, :, [99, 0, 5]], weights @ v, rtol=0, atol=1e-5)
     alone = whatwhere.attention(q, k, v, pattern="full", return_weights=True)

@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 use whatwhere_data::Batches;
-use whatwhere_transformer::{Model, Segments, awake};
+use whatwhere_transformer::{Model, Segments, with_busy_pool};
 
 use crate::{
     Error,
@@ -93,7 +93,7 @@ pub fn by_place(
             segments = Some(Segments::default());
         }
         let loaded = Loaded::new(&batch, model, &device)?;
-        let found = awake(|| loaded.by_place(model, segments.as_mut(), ends))?;
+        let found = with_busy_pool(|| loaded.by_place(model, segments.as_mut(), ends))?;
         for (part, found) in parts.iter_mut().zip(found) {
             part.sum += found;
         }

@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use whatwhere_data::Batch;
-use whatwhere_transformer::{Mode, Model, Segments, awake};
+use whatwhere_transformer::{Mode, Model, Segments, with_busy_pool};
 
 use crate::{
     Error, TrainingSettings,
@@ -65,10 +65,10 @@ impl Learner {
 
     /// Reads one batch; its gradients join those since the last update. The seed is that of dropout.
     pub fn read(&mut self, batch: &Batch, seed: u64) -> Result<(), Error> {
-        awake(|| self.read_awake(batch, seed))
+        with_busy_pool(|| self.read_batch(batch, seed))
     }
 
-    fn read_awake(&mut self, batch: &Batch, seed: u64) -> Result<(), Error> {
+    fn read_batch(&mut self, batch: &Batch, seed: u64) -> Result<(), Error> {
         let model = self.model.as_ref().expect("there between updates");
         let loaded = Loaded::new(batch, model, &self.device)?;
         let mode = Mode { seed: Some(seed), ..Mode::default() };
@@ -85,7 +85,7 @@ impl Learner {
     pub fn lesson(&mut self) -> Lesson {
         let Read { gradients, nats, weight, tokens } = &mut self.read;
         gradients.scale(1.0 / *weight);
-        let gradient = awake(|| gradients.norm());
+        let gradient = with_busy_pool(|| gradients.norm());
         Lesson { loss: *nats / *weight, gradient, tokens: *tokens }
     }
 
@@ -97,6 +97,6 @@ impl Learner {
         }
         let model = self.model.take().expect("there between updates");
         let working = &mut self.working;
-        self.model = Some(awake(|| working.update(model, &read.gradients, lr, step)));
+        self.model = Some(with_busy_pool(|| working.update(model, &read.gradients, lr, step)));
     }
 }

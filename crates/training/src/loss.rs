@@ -61,8 +61,8 @@ impl std::ops::AddAssign for Part {
 /// The loss of `[places, width]` states as one operation; nothing on other backends than the CPU's.
 fn fused_surprise(model: &Model, hidden: Tensor<2>, targets: Targets) -> Option<Surprise> {
     let (projection, is_embedding) = model.projection();
-    let (loss, surprise) = fused::cross_entropy(hidden, projection, is_embedding, targets)?;
-    Some(Surprise { loss, nats: surprise.loss, right: surprise.right })
+    let (loss, sum) = fused::cross_entropy(hidden, projection, is_embedding, targets)?;
+    Some(Surprise { loss, nats: sum.nats, right: sum.correct })
 }
 
 impl Loaded {

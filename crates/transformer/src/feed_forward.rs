@@ -6,11 +6,11 @@ use burn::{
     tensor::{Device, Tensor, activation},
 };
 use whatwhere_attention::{Path, bridge::Operand, projected::operands};
-use whatwhere_kernels::Bend;
+use whatwhere_kernels::layer;
 
 use crate::{Activation, ModelSettings, fused, sublayer};
 
-/// `down(bend(up(x)))`, or `down(silu(gate(x)) · up(x))`.
+/// `down(activation(up(x)))`, or `down(silu(gate(x)) · up(x))`.
 #[derive(Module, Debug)]
 pub struct FeedForward {
     /// `[width, inner]`.
@@ -41,7 +41,7 @@ impl FeedForward {
     pub fn forward(&self, x: Tensor<3>, path: Path) -> Tensor<3> {
         let up = self.up.forward(x.clone()); // [batch, length, inner]
         let gate = self.gate.as_ref().map(|gate| gate.forward(x));
-        self.down.forward(self.bend(up, gate, path))
+        self.down.forward(self.activate(up, gate, path))
     }
 
     /// The same on slices, and its weights; nothing on another backend.
@@ -56,19 +56,19 @@ impl FeedForward {
             }
         }
         weights.extend(operands(&self.down));
-        let bend = self.kernel();
+        let activation = self.kernel();
         let weights = weights.into_iter().collect::<Option<Vec<_>>>()?;
-        Some((sublayer::FeedForward { width, inner, bend }, weights))
+        Some((sublayer::FeedForward { width, inner, activation }, weights))
     }
 
-    /// The kernels' name of its bend.
-    pub(crate) fn kernel(&self) -> Bend {
-        fused::bend_of(self.activation)
+    /// The kernels' part of its activation.
+    pub(crate) fn kernel(&self) -> layer::Activation {
+        self.activation.pointwise()
     }
 
-    fn bend(&self, up: Tensor<3>, gate: Option<Tensor<3>>, path: Path) -> Tensor<3> {
+    fn activate(&self, up: Tensor<3>, gate: Option<Tensor<3>>, path: Path) -> Tensor<3> {
         if path != Path::Composed
-            && let Some(out) = fused::bend(self.activation, up.clone(), gate.clone())
+            && let Some(out) = fused::activate(self.activation, up.clone(), gate.clone())
         {
             return out;
         }

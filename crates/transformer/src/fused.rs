@@ -6,12 +6,15 @@ use std::sync::{Mutex, PoisonError};
 use burn::tensor::{Int, Tensor};
 use rayon::prelude::*;
 use whatwhere_attention::bridge::{Operand, gathered, operation};
-use whatwhere_kernels::{Bend, CrossEntropy, Embedding, Gate, Norm, Pooled, Surprise};
+use whatwhere_kernels::{
+    Pooled,
+    layer::{CrossEntropy, Embedding, LossSum, Norm, SwiGlu},
+};
 
 use crate::{Activation, dropout::Dropped, norm::EPSILON};
 
 /// The update of weights, for optimisers, which know no kernels.
-pub use whatwhere_kernels::Adam;
+pub use whatwhere_kernels::layer::Adam;
 
 const CHECKED: &str = "the forward pass has checked the same call";
 
@@ -30,14 +33,14 @@ pub(crate) fn norm(
     };
     let epsilon = EPSILON as f32;
     let (count, rows) = (x.values().len(), shape[0] * shape[1]);
-    let (mut out, mut kept) = (Pooled::any(count), Pooled::any(rows * 2));
+    let (mut out, mut kept) = (Pooled::uncleared(count), Pooled::uncleared(rows * 2));
     let bias_values = bias.as_ref().map(Operand::values);
     let call = Norm { is_centred, epsilon, gain: gain.values(), bias: bias_values };
     call.forward(x.values(), &mut out, &mut kept).ok()?;
     let backward = move |x: &[f32], gain: &[f32], bias: Option<&[f32]>, d_out: &[f32]| {
         let call = Norm { is_centred, epsilon, gain, bias };
-        let (mut d_x, mut d_gain) = (Pooled::zeros(x.len()), Pooled::any(gain.len()));
-        let mut d_bias = Pooled::any(bias.map_or(0, <[f32]>::len));
+        let (mut d_x, mut d_gain) = (Pooled::zeros(x.len()), Pooled::uncleared(gain.len()));
+        let mut d_bias = Pooled::uncleared(bias.map_or(0, <[f32]>::len));
         call.backward(x, &kept, d_out, &mut d_x, &mut d_gain, &mut d_bias).expect(CHECKED);
         (d_x, d_gain, d_bias)
     };
@@ -55,55 +58,47 @@ pub(crate) fn norm(
     })
 }
 
-/// The bend of a feed-forward, with its gate if it has one.
-pub(crate) fn bend(
+/// The activation of a feed-forward, with its gate if it has one.
+pub(crate) fn activate(
     activation: Activation,
     up: Tensor<3>,
     gate: Option<Tensor<3>>,
 ) -> Option<Tensor<3>> {
     let shape = up.dims();
     let up = Operand::new(up)?;
-    let mut out = Pooled::any(up.values().len());
+    let mut out = Pooled::uncleared(up.values().len());
     if let Some(gate) = gate {
         let gate = Operand::new(gate)?;
-        Gate.forward(gate.values(), up.values(), &mut out).ok()?;
+        SwiGlu.forward(gate.values(), up.values(), &mut out).ok()?;
         return Some(operation([gate, up], shape, out, |seen| {
             let [gate, up] = seen.operands;
-            let (mut d_gate, mut d_up) = (Pooled::any(up.len()), Pooled::any(up.len()));
-            Gate.backward(gate, up, seen.d_out, &mut d_gate, &mut d_up).expect(CHECKED);
+            let (mut d_gate, mut d_up) = (Pooled::uncleared(up.len()), Pooled::uncleared(up.len()));
+            SwiGlu.backward(gate, up, seen.d_out, &mut d_gate, &mut d_up).expect(CHECKED);
             [d_gate, d_up]
         }));
     }
-    let bend = bend_of(activation);
-    bend.forward(up.values(), &mut out).ok()?;
+    let activation = activation.pointwise();
+    activation.forward(up.values(), &mut out).ok()?;
     Some(operation([up], shape, out, move |seen| {
-        let mut d_x = Pooled::any(seen.d_out.len());
-        bend.backward(seen.operands[0], seen.d_out, &mut d_x).expect(CHECKED);
+        let mut d_x = Pooled::uncleared(seen.d_out.len());
+        activation.backward(seen.operands[0], seen.d_out, &mut d_x).expect(CHECKED);
         [d_x]
     }))
-}
-
-/// The kernels' name of a bend; with a gate there is none.
-pub(crate) fn bend_of(activation: Activation) -> Bend {
-    match activation {
-        Activation::Relu => Bend::Relu,
-        Activation::GeluTanh => Bend::GeluTanh,
-        Activation::Gelu | Activation::Swiglu => Bend::Gelu,
-    }
 }
 
 /// Scores of every row of a table, `[batch, length, vocabulary]`.
 pub(crate) fn logits(hidden: Tensor<3>, table: Tensor<2>) -> Option<Tensor<3>> {
     let ([batch, length, width], [vocabulary, _]) = (hidden.dims(), table.dims());
     let (hidden, table) = (Operand::new(hidden)?, Operand::new(table)?);
-    let mut out = Pooled::any(batch * length * vocabulary);
+    let mut out = Pooled::uncleared(batch * length * vocabulary);
     let call = Embedding { width, rows: &[] };
-    call.scores(hidden.values(), table.values(), &mut out).ok()?;
+    call.logits(hidden.values(), table.values(), &mut out).ok()?;
     Some(operation([hidden, table], [batch, length, vocabulary], out, move |seen| {
         let [hidden, table] = seen.operands;
-        let (mut d_hidden, mut d_table) = (Pooled::any(hidden.len()), Pooled::any(table.len()));
+        let (mut d_hidden, mut d_table) =
+            (Pooled::uncleared(hidden.len()), Pooled::uncleared(table.len()));
         Embedding { width, rows: &[] }
-            .scores_backward(hidden, table, seen.d_out, &mut d_hidden, &mut d_table)
+            .logits_backward(hidden, table, seen.d_out, &mut d_hidden, &mut d_table)
             .expect(CHECKED);
         [d_hidden, d_table]
     }))
@@ -114,7 +109,7 @@ pub(crate) fn embedding(table: Tensor<2>, ids: &Tensor<2, Int>) -> Option<Tensor
     let ([batch, length], [_, width]) = (ids.dims(), table.dims());
     let table = Operand::new(table)?;
     let rows: Vec<u32> = ids.clone().into_data().iter::<i64>().map(|id| id as u32).collect();
-    let mut out = Pooled::any(rows.len() * width);
+    let mut out = Pooled::uncleared(rows.len() * width);
     Embedding { width, rows: &rows }.forward(table.values(), &mut out).ok()?;
     Some(gathered(table, [batch, length, width], out, move |d_out, d_table| {
         let call = Embedding { width, rows: &rows };
@@ -153,7 +148,7 @@ pub fn cross_entropy(
     projection: Tensor<2>,
     is_embedding: bool,
     targets: Targets,
-) -> Option<(Tensor<1>, Surprise)> {
+) -> Option<(Tensor<1>, LossSum)> {
     let ([_, width], sizes) = (hidden.dims(), projection.dims());
     let vocabulary = if is_embedding { sizes[0] } else { sizes[1] };
     let learns = hidden.is_autodiff();
@@ -163,13 +158,13 @@ pub fn cross_entropy(
         CrossEntropy { width, vocabulary, is_embedding, targets: tokens, weights, smoothing };
     let (h, p) = (hidden.values(), projection.values());
     let [mut d_hidden, mut d_projection] =
-        [h.len(), p.len()].map(|length| Pooled::any(if learns { length } else { 0 }));
-    let surprise = if learns {
+        [h.len(), p.len()].map(|length| Pooled::uncleared(if learns { length } else { 0 }));
+    let sum = if learns {
         call.forward_backward(h, p, &mut d_hidden, &mut d_projection).ok()?
     } else {
         call.forward(h, p).ok()?
     };
-    let out = vec![surprise.loss as f32].into();
+    let out = vec![sum.nats as f32].into();
     let made = Mutex::new(Some([d_hidden, d_projection]));
     let loss = operation([hidden, projection], [1], out, move |seen| {
         let made = made.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -182,5 +177,5 @@ pub fn cross_entropy(
         }
         made
     });
-    Some((loss, surprise))
+    Some((loss, sum))
 }

@@ -44,7 +44,7 @@ pub use norm::Norm;
 pub use parameters::Parameter;
 pub use settings::{Activation, Family, Init, ModelSettings, NormKind, NormPlace, Recompute, Site};
 pub use stack::Stack;
-pub use whatwhere_kernels::awake;
+pub use whatwhere_kernels::with_busy_pool;
 
 /// The source of the settings, for a program that shows what it says of them.
 pub fn about() -> &'static str {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use whatwhere_attention::AttentionSettings;
+use whatwhere_kernels::layer;
 
 use crate::Error;
 
@@ -24,7 +25,7 @@ pub struct ModelSettings {
     pub norm: NormKind,
     /// Before each sublayer or after it; default `pre`.
     pub norm_place: NormPlace,
-    /// The feed-forward's bend; default `gelu`.
+    /// The feed-forward's activation; default `gelu`.
     pub activation: Activation,
     /// Width inside the feed-forward; default 4 × width, for `swiglu` 8/3 × width rounded up to a multiple of 8.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,7 +94,7 @@ pub enum NormPlace {
     Post,
 }
 
-/// The bend of the feed-forward.
+/// The activation of the feed-forward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
@@ -106,6 +107,17 @@ pub enum Activation {
     GeluTanh,
     /// `silu(gate) · x`, with a third matrix.
     Swiglu,
+}
+
+impl Activation {
+    /// The kernels' function of single values; with a gate there is none to choose.
+    pub(crate) fn pointwise(self) -> layer::Activation {
+        match self {
+            Self::Relu => layer::Activation::Relu,
+            Self::GeluTanh => layer::Activation::GeluTanh,
+            Self::Gelu | Self::Swiglu => layer::Activation::Gelu,
+        }
+    }
 }
 
 /// What the backward pass forms again. Where a block runs composed of the framework's operations, nothing is.

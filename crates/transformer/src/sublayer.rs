@@ -7,9 +7,12 @@ use burn::tensor::Tensor;
 use whatwhere_attention::{
     Error,
     bridge::{Operand, Seen, operation},
-    projected::{Sublayer, dense},
+    projected::{Sublayer, linear},
 };
-use whatwhere_kernels::{self as kernels, Bend, Dense, Inner, Pooled, add_to};
+use whatwhere_kernels::{
+    Pooled,
+    layer::{self, Activation, Hidden, Linear, add_to},
+};
 
 use crate::{NormPlace, dropout::Dropped, norm::EPSILON};
 
@@ -62,10 +65,10 @@ impl Around {
     ) -> Result<(Pooled, Between<S::Kept>), Error> {
         let &[x, gain, bias, ref weights @ ..] = operands else { unreachable!("three and more") };
         let norm = self.norm(gain, bias);
-        let mut moments = Pooled::any(x.len() / gain.len().max(1) * 2);
+        let mut moments = Pooled::uncleared(x.len() / gain.len().max(1) * 2);
         match self.place {
             NormPlace::Pre => {
-                let mut normed = Pooled::any(x.len());
+                let mut normed = Pooled::uncleared(x.len());
                 norm.forward(x, &mut normed, &mut moments)?;
                 let (mut out, inner) = sublayer.forward(&normed, weights)?;
                 self.drop(&mut out);
@@ -76,7 +79,7 @@ impl Around {
                 let (mut sum, inner) = sublayer.forward(x, weights)?;
                 self.drop(&mut sum);
                 add_to(&mut sum, x)?;
-                let mut out = Pooled::any(x.len());
+                let mut out = Pooled::uncleared(x.len());
                 norm.forward(&sum, &mut out, &mut moments)?;
                 Ok((out, Between { normed: sum, moments, inner }))
             }
@@ -93,7 +96,8 @@ impl Around {
         let &[x, gain, bias, ref weights @ ..] = operands else { unreachable!("three and more") };
         let norm = self.norm(gain, bias);
         let Between { normed, moments, inner } = between;
-        let (mut d_gain, mut d_bias) = (Pooled::any(gain.len()), Pooled::any(bias.len()));
+        let (mut d_gain, mut d_bias) =
+            (Pooled::uncleared(gain.len()), Pooled::uncleared(bias.len()));
         let (d_x, d_weights) = match self.place {
             NormPlace::Pre => {
                 let dropped = self.dropped.map(|_| self.dropped_copy(d_out));
@@ -116,9 +120,9 @@ impl Around {
         Ok([d_x, d_gain, d_bias].into_iter().chain(d_weights).collect())
     }
 
-    fn norm<'a>(&self, gain: &'a [f32], bias: &'a [f32]) -> kernels::Norm<'a> {
+    fn norm<'a>(&self, gain: &'a [f32], bias: &'a [f32]) -> layer::Norm<'a> {
         let bias = (!bias.is_empty()).then_some(bias);
-        kernels::Norm { is_centred: self.is_centred, epsilon: EPSILON as f32, gain, bias }
+        layer::Norm { is_centred: self.is_centred, epsilon: EPSILON as f32, gain, bias }
     }
 
     fn drop(&self, values: &mut [f32]) {
@@ -138,28 +142,28 @@ impl Around {
 pub(crate) struct FeedForward {
     pub(crate) width: usize,
     pub(crate) inner: usize,
-    pub(crate) bend: Bend,
+    pub(crate) activation: Activation,
 }
 
 impl FeedForward {
-    fn call<'a>(&self, weights: &[&'a [f32]]) -> kernels::FeedForward<'a> {
+    fn call<'a>(&self, weights: &[&'a [f32]]) -> layer::FeedForward<'a> {
         let &[up, up_bias, gate, gate_bias, down, down_bias] = weights else {
             unreachable!("three weights and biases")
         };
-        let wide = |weight, bias| -> Dense<'a> { dense(weight, bias, self.width) };
-        kernels::FeedForward {
+        let wide = |weight, bias| -> Linear<'a> { linear(weight, bias, self.width) };
+        layer::FeedForward {
             up: wide(up, up_bias),
             gate: (!gate.is_empty()).then(|| wide(gate, gate_bias)),
-            down: dense(down, down_bias, self.inner),
-            bend: self.bend,
+            down: linear(down, down_bias, self.inner),
+            activation: self.activation,
         }
     }
 }
 
 impl Sublayer for FeedForward {
-    type Kept = Inner;
+    type Kept = Hidden;
 
-    fn forward(&self, x: &[f32], weights: &[&[f32]]) -> Result<(Pooled, Inner), Error> {
+    fn forward(&self, x: &[f32], weights: &[&[f32]]) -> Result<(Pooled, Hidden), Error> {
         Ok(self.call(weights).forward(x)?)
     }
 
@@ -167,7 +171,7 @@ impl Sublayer for FeedForward {
         &self,
         x: &[f32],
         weights: &[&[f32]],
-        kept: &Inner,
+        kept: &Hidden,
         d_out: &[f32],
     ) -> Result<(Pooled, Vec<Pooled>), Error> {
         let made = self.call(weights).backward(x, kept, d_out)?;

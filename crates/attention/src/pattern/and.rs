@@ -2,7 +2,7 @@
 //! `and` of causal and another pattern makes it causal.
 
 use serde::{Deserialize, Deserializer, Serialize};
-use whatwhere_kernels::pattern as kernels;
+use whatwhere_kernels::attention::pattern as kernels;
 
 use super::{Pattern, Scene, Seeing};
 use crate::{Error, axis::one_or_list};

@@ -2,7 +2,7 @@
 //! For language models. Half the cost of full.
 
 use serde::{Deserialize, Serialize};
-use whatwhere_kernels::pattern as kernels;
+use whatwhere_kernels::attention::pattern as kernels;
 
 use super::{Scene, Seeing};
 use crate::Error;

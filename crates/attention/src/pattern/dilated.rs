@@ -2,7 +2,7 @@
 //! Beltagy et al. 2020, <https://arxiv.org/abs/2004.05150>. Reaches `step` times as far as a window of as many keys.
 
 use serde::{Deserialize, Serialize};
-use whatwhere_kernels::pattern as kernels;
+use whatwhere_kernels::attention::pattern as kernels;
 
 use super::{Scene, Seeing};
 use crate::Error;

@@ -2,7 +2,7 @@
 //! Krell et al. 2021, <https://arxiv.org/abs/2107.02027>. For texts packed into one sequence; the call says where they start.
 
 use serde::{Deserialize, Serialize};
-use whatwhere_kernels::pattern as kernels;
+use whatwhere_kernels::attention::pattern as kernels;
 
 use super::{Scene, Seeing};
 use crate::Error;

@@ -1,6 +1,6 @@
 //! Patterns: which keys a query may see.
 //!
-//! Settings here; who sees whom is defined, with its cost per tile, in [`whatwhere_kernels::pattern`].
+//! Settings here; who sees whom is defined, with its cost per tile, in [`whatwhere_kernels::attention::pattern`].
 
 mod and;
 mod causal;
@@ -17,7 +17,7 @@ mod strided;
 mod window;
 
 use burn::tensor::Device;
-use whatwhere_kernels::pattern as kernels;
+use whatwhere_kernels::attention::pattern as kernels;
 
 use crate::{Error, axis::axis, call::Focus, heads::Heads};
 

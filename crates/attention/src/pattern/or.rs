@@ -2,7 +2,7 @@
 //! Longformer is `or` of window and global, BigBird of window, random and global.
 
 use serde::{Deserialize, Deserializer, Serialize};
-use whatwhere_kernels::pattern as kernels;
+use whatwhere_kernels::attention::pattern as kernels;
 
 use super::{Pattern, Scene, Seeing};
 use crate::{Error, axis::one_or_list};

@@ -14,7 +14,7 @@ use burn::{
     },
 };
 use serde::{Deserialize, Serialize};
-use whatwhere_kernels::pattern as kernels;
+use whatwhere_kernels::attention::pattern as kernels;
 
 use super::{Scene, Seeing};
 use crate::{Error, call::Focus, heads::Heads};

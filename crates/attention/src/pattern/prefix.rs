@@ -2,7 +2,7 @@
 //! Raffel et al. 2020 (T5), <https://arxiv.org/abs/1910.10683>. For prefix language models.
 
 use serde::{Deserialize, Serialize};
-use whatwhere_kernels::pattern as kernels;
+use whatwhere_kernels::attention::pattern as kernels;
 
 use super::{Scene, Seeing};
 use crate::Error;

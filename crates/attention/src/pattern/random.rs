@@ -2,7 +2,7 @@
 //! BigBird, Zaheer et al. 2020, <https://arxiv.org/abs/2007.14062>. Joined by `or` to a window and global places.
 
 use serde::{Deserialize, Serialize};
-use whatwhere_kernels::pattern as kernels;
+use whatwhere_kernels::attention::pattern as kernels;
 
 use super::{Scene, Seeing};
 use crate::Error;

@@ -2,7 +2,7 @@
 //! Child et al. 2019, <https://arxiv.org/abs/1904.10509>. For data with a period, such as images; O(length · √length) pairs.
 
 use serde::{Deserialize, Serialize};
-use whatwhere_kernels::pattern as kernels;
+use whatwhere_kernels::attention::pattern as kernels;
 
 use super::{Scene, Seeing};
 use crate::Error;

@@ -3,7 +3,7 @@
 //! (`predicted` is his local-p). Cost length × window.
 
 use serde::{Deserialize, Serialize};
-use whatwhere_kernels::pattern as kernels;
+use whatwhere_kernels::attention::pattern as kernels;
 
 use super::{Scene, Seeing};
 use crate::Error;

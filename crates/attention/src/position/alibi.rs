@@ -6,7 +6,7 @@ use burn::{
     tensor::{Device, Tensor, TensorData},
 };
 use serde::{Deserialize, Serialize};
-use whatwhere_kernels::alibi_slopes;
+use whatwhere_kernels::attention::alibi_slopes;
 
 use super::{Encode, Encoding, PositionLayer};
 use crate::{

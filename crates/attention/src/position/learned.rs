@@ -7,7 +7,7 @@ use burn::{
     tensor::{Device, Tensor},
 };
 use serde::{Deserialize, Serialize};
-use whatwhere_kernels::{Pooled, add_to};
+use whatwhere_kernels::{Pooled, layer::add_to};
 
 use super::{Encode, Encoding, PositionLayer};
 use crate::{
@@ -82,7 +82,7 @@ fn composed(x: Tensor<3>, table: Tensor<2>, first: usize) -> Tensor<3> {
     x + table.narrow(0, first, length).unsqueeze::<3>()
 }
 
-/// The same as one operation on the CPU: the way back of a slice would make a table of zeros for each step anew.
+/// The same as one operation on the CPU: the backward pass of a slice would make a table of zeros for each step anew.
 fn fused(x: Tensor<3>, table: Tensor<2>, first: usize) -> Option<Tensor<3>> {
     const FITS: &str = "as many values as places have";
     let shape @ [_, length, width] = x.dims();

@@ -187,7 +187,7 @@ impl Position {
 mod tests {
     use std::sync::Arc;
 
-    use whatwhere_kernels::pattern::Causal;
+    use whatwhere_kernels::attention::pattern::Causal;
 
     use super::*;
 

@@ -9,7 +9,7 @@ use burn::{
     tensor::{Device, Tensor},
 };
 use serde::{Deserialize, Serialize};
-use whatwhere_kernels::{Angles, Magnitude};
+use whatwhere_kernels::attention::{Angles, Magnitude};
 
 use super::{Claim, Encode, Encoding, PositionLayer};
 use crate::{

@@ -3,7 +3,7 @@
 
 use burn::{module::Module, tensor::Device};
 use serde::{Deserialize, Serialize};
-use whatwhere_kernels::Layout;
+use whatwhere_kernels::attention::Layout;
 
 use super::{Claim, Encode, Encoding, PositionLayer};
 use crate::{

@@ -6,7 +6,7 @@ use std::f64::consts::TAU;
 
 use burn::{module::Module, tensor::Device};
 use serde::{Deserialize, Serialize};
-use whatwhere_kernels::Magnitude;
+use whatwhere_kernels::attention::Magnitude;
 
 use super::{Claim, Encode, Encoding, PositionLayer};
 use crate::{

@@ -7,7 +7,7 @@ use burn::{
     tensor::{Device, Tensor},
 };
 use serde::{Deserialize, Serialize};
-use whatwhere_kernels::Buckets;
+use whatwhere_kernels::attention::Buckets;
 
 use super::{Encode, Encoding, PositionLayer};
 use crate::{

@@ -16,20 +16,19 @@ pub(crate) struct Row<'a> {
     pub(crate) weight: Option<f32>,
 }
 
-/// What a row says.
+/// The loss of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Said {
-    /// In nats.
-    pub(crate) loss: f64,
+pub(crate) struct RowLoss {
+    pub(crate) nats: f64,
     /// Whether no token is likelier than the target.
-    pub(crate) right: bool,
+    pub(crate) correct: bool,
 }
 
 impl WithSimd for Row<'_> {
-    type Output = Said;
+    type Output = RowLoss;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, s: S) -> Said {
+    fn with_simd<S: Simd>(self, s: S) -> RowLoss {
         let Self { logits, target, smoothing, weight } = self;
         let count = logits.len() as f64;
         let aim = logits[target];
@@ -59,9 +58,9 @@ impl WithSimd for Row<'_> {
             *logit = (*logit - top).exp();
             total += f64::from(*logit);
         }
-        let log_sum = f64::from(top) + total.ln();
+        let lse = f64::from(top) + total.ln();
         let smoothing = f64::from(smoothing);
-        let loss = (1.0 - smoothing) * (log_sum - f64::from(aim)) + smoothing * (log_sum - mean);
+        let nats = (1.0 - smoothing) * (lse - f64::from(aim)) + smoothing * (lse - mean);
         if let Some(weight) = weight {
             let share = (f64::from(weight) / total) as f32;
             let even = (-f64::from(weight) * smoothing / count) as f32;
@@ -74,6 +73,6 @@ impl WithSimd for Row<'_> {
             }
             logits[target] -= (f64::from(weight) * (1.0 - smoothing)) as f32;
         }
-        Said { loss, right: aim >= top }
+        RowLoss { nats, correct: aim >= top }
     }
 }

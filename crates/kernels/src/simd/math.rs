@@ -9,7 +9,7 @@ pub(crate) fn exp2<S: Simd>(s: S, x: S::f32s) -> S::f32s {
 }
 
 /// `2^x` as a weight beside weights of about 1: 0 below 2⁻¹⁰⁰, which no sum in f32 would notice. Smaller weights would
-/// make gradients below the normal numbers, with which processors multiply many times slower.
+/// make subnormal gradients, with which processors multiply many times slower.
 #[inline(always)]
 pub(crate) fn weight<S: Simd>(s: S, x: S::f32s) -> S::f32s {
     exp2_above(s, x, -100.0)

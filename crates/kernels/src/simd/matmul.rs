@@ -20,18 +20,18 @@ pub(crate) struct Matmul<'a> {
     pub(crate) c: &'a mut [f32],
     pub(crate) c_row: usize,
     /// What becomes of the old values of `c`.
-    pub(crate) old: Old<'a>,
+    pub(crate) old: Accumulate<'a>,
 }
 
 /// What becomes of the old values of C.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Old<'a> {
+pub(crate) enum Accumulate<'a> {
     /// They are overwritten.
-    Drop,
+    Overwrite,
     /// The product is added to them.
-    Keep,
+    Add,
     /// The product is added to them after each row has been multiplied by its factor.
-    Scale(&'a [f32]),
+    ScaleAdd(&'a [f32]),
 }
 
 impl Matmul<'_> {
@@ -42,7 +42,7 @@ impl Matmul<'_> {
             assert!((inner - 1) * self.b_row + cols <= self.b.len());
         }
         assert!((rows - 1) * self.c_row + cols <= self.c.len());
-        if let Old::Scale(factors) = self.old {
+        if let Accumulate::ScaleAdd(factors) = self.old {
             assert!(rows <= factors.len());
         }
     }
@@ -59,16 +59,16 @@ impl WithSimd for Matmul<'_> {
         self.check();
         // One copy of the inner loops for each case: a choice inside them would cost registers.
         match self.old {
-            Old::Drop => self.panels::<S, DROP>(s),
-            Old::Keep => self.panels::<S, KEEP>(s),
-            Old::Scale(_) => self.panels::<S, SCALE>(s),
+            Accumulate::Overwrite => self.panels::<S, OVERWRITE>(s),
+            Accumulate::Add => self.panels::<S, ADD>(s),
+            Accumulate::ScaleAdd(_) => self.panels::<S, SCALE_ADD>(s),
         }
     }
 }
 
-const DROP: u8 = 0;
-const KEEP: u8 = 1;
-const SCALE: u8 = 2;
+const OVERWRITE: u8 = 0;
+const ADD: u8 = 1;
+const SCALE_ADD: u8 = 2;
 
 impl Matmul<'_> {
     #[inline(always)]
@@ -164,8 +164,8 @@ impl Matmul<'_> {
                         let row = row + g * R + r;
                         let c = self.c.as_mut_ptr().add(row * self.c_row + col + v * lanes);
                         let value = match (OLD, self.old) {
-                            (KEEP, _) => s.add_f32s(load::<S>(s, c, mask), sum),
-                            (SCALE, Old::Scale(factors)) => {
+                            (ADD, _) => s.add_f32s(load::<S>(s, c, mask), sum),
+                            (SCALE_ADD, Accumulate::ScaleAdd(factors)) => {
                                 // `check` has seen a factor for every row.
                                 let factor = s.splat_f32s(*factors.get_unchecked(row));
                                 s.mul_add_e_f32s(factor, load::<S>(s, c, mask), sum)
@@ -209,10 +209,10 @@ mod tests {
                 for cols in [1, 3, 15, 16, 17, 31, 32, 33, 47, 64, 65] {
                     let factors: Vec<f32> = (0..rows).map(|i| value(i + 5)).collect();
                     for (inner, transposed, old) in [
-                        (1, false, Old::Drop),
-                        (5, true, Old::Keep),
-                        (7, false, Old::Scale(&factors)),
-                        (0, false, Old::Keep),
+                        (1, false, Accumulate::Overwrite),
+                        (5, true, Accumulate::Add),
+                        (7, false, Accumulate::ScaleAdd(&factors)),
+                        (0, false, Accumulate::Add),
                     ] {
                         let (a_row, a_step) =
                             if transposed { (1, rows + 2) } else { (inner + 3, 1) };
@@ -245,9 +245,11 @@ mod tests {
                                 let before = start[i * c_row + j];
                                 let want = match (j < cols, old) {
                                     (false, _) => before,
-                                    (true, Old::Drop) => sum,
-                                    (true, Old::Keep) => before + sum,
-                                    (true, Old::Scale(factors)) => before * factors[i] + sum,
+                                    (true, Accumulate::Overwrite) => sum,
+                                    (true, Accumulate::Add) => before + sum,
+                                    (true, Accumulate::ScaleAdd(factors)) => {
+                                        before * factors[i] + sum
+                                    }
                                 };
                                 let got = c[i * c_row + j];
                                 assert!(

@@ -8,14 +8,14 @@ pub(crate) mod additive;
 mod amx;
 pub(crate) mod bands;
 pub(crate) mod elu;
-pub(crate) mod few;
 pub(crate) mod gemm;
+pub(crate) mod gemv;
+pub(crate) mod int8;
 pub(crate) mod logits;
 pub(crate) mod math;
 pub(crate) mod matmul;
 pub(crate) mod rows;
 pub(crate) mod softmax;
-pub(crate) mod steps;
 
 use pulp::{Arch, WithSimd};
 

@@ -9,7 +9,7 @@ use pulp::{Simd, WithSimd};
 
 use super::math;
 use crate::{
-    dropout::RowMask,
+    attention::RowMask,
     tile::{PAD, TILE},
 };
 

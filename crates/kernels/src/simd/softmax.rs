@@ -9,14 +9,14 @@ use super::{math, rows::Region};
 use crate::tile::TILE;
 
 /// One step of online softmax: scores become `exp(score − max)` with the new running maximum,
-/// `sum` follows, and `fade` says by how much earlier sums and outputs shrink.
+/// `sum` follows, and `rescale` says by how much earlier sums and outputs shrink.
 pub(crate) struct Softmax<'a> {
     pub(crate) region: Region,
     pub(crate) scores: &'a mut [f32],
-    /// One per row of the tile, like `sum` and `fade`.
+    /// One per row of the tile, like `sum` and `rescale`.
     pub(crate) max: &'a mut [f32],
     pub(crate) sum: &'a mut [f32],
-    pub(crate) fade: &'a mut [f32; TILE],
+    pub(crate) rescale: &'a mut [f32; TILE],
 }
 
 impl WithSimd for Softmax<'_> {
@@ -25,7 +25,7 @@ impl WithSimd for Softmax<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
         // In three sweeps over the rows rather than one, so that no row waits for the reduction of another (LOG.md).
-        let Self { region, scores, max, sum, fade } = self;
+        let Self { region, scores, max, sum, rescale } = self;
         let log2_e = s.splat_f32s(LOG2_E);
         let mut tops = [0.0; TILE];
         for row in region.rows.clone() {
@@ -41,15 +41,15 @@ impl WithSimd for Softmax<'_> {
             max[row] = top;
             // A row that has seen nothing keeps the base 0, so that exp(−∞) is 0 and NaN stays NaN.
             let base = if top == f32::NEG_INFINITY { 0.0 } else { top };
-            fade[row] = before - base;
+            rescale[row] = before - base;
             tops[row] = base;
         }
-        let (fades, rest) = S::as_mut_simd_f32s(&mut fade[region.rows.clone()]);
-        for fade in fades {
-            *fade = math::exp(s, *fade);
+        let (rescales, rest) = S::as_mut_simd_f32s(&mut rescale[region.rows.clone()]);
+        for rescale in rescales {
+            *rescale = math::exp(s, *rescale);
         }
-        for fade in rest {
-            *fade = fade.exp();
+        for rescale in rest {
+            *rescale = rescale.exp();
         }
         for row in region.rows.clone() {
             let offset = s.splat_f32s(-tops[row] * LOG2_E);
@@ -59,16 +59,16 @@ impl WithSimd for Softmax<'_> {
                 *score = weight;
                 total = s.add_f32s(total, weight);
             }
-            sum[row] = sum[row] * fade[row] + s.reduce_sum_f32s(total);
+            sum[row] = sum[row] * rescale[row] + s.reduce_sum_f32s(total);
         }
     }
 }
 
-/// The weights again from their logarithmic sum, `exp(score − log_sum)`; a row that sees nothing gets zeros.
+/// The weights again from their log-sum-exp, `exp(score − lse)`; a row that sees nothing gets zeros.
 pub(crate) struct Weights<'a> {
     pub(crate) region: Region,
     pub(crate) scores: &'a mut [f32],
-    pub(crate) log_sum: &'a [f32],
+    pub(crate) lse: &'a [f32],
 }
 
 impl WithSimd for Weights<'_> {
@@ -78,7 +78,7 @@ impl WithSimd for Weights<'_> {
     fn with_simd<S: Simd>(self, s: S) {
         for row in self.region.rows.clone() {
             let (scores, _) = S::as_mut_simd_f32s(&mut self.scores[self.region.of(row)]);
-            let weight = weight_of(s, self.log_sum[row]);
+            let weight = weight_of(s, self.lse[row]);
             for score in scores {
                 *score = weight(*score);
             }
@@ -86,15 +86,15 @@ impl WithSimd for Weights<'_> {
     }
 }
 
-/// `score → exp(score − log_sum)`; a row that sees nothing has the sum −∞ and every weight 0.
+/// `score → exp(score − lse)`; a row that sees nothing has the sum −∞ and every weight 0.
 #[inline(always)]
-fn weight_of<S: Simd>(s: S, log_sum: f32) -> impl Fn(S::f32s) -> S::f32s {
-    let base = if log_sum == f32::NEG_INFINITY { f32::INFINITY } else { log_sum };
+fn weight_of<S: Simd>(s: S, lse: f32) -> impl Fn(S::f32s) -> S::f32s {
+    let base = if lse == f32::NEG_INFINITY { f32::INFINITY } else { lse };
     let offset = s.splat_f32s(-base * LOG2_E);
     move |score| math::weight(s, s.mul_add_e_f32s(score, s.splat_f32s(LOG2_E), offset))
 }
 
-/// Softmax backward: with the weight `w = exp(score − log_sum)` and its factor `m`, scores become `w·m` and
+/// Softmax backward: with the weight `w = exp(score − lse)` and its factor `m`, scores become `w·m` and
 /// `d_weights` becomes `d_score = w·(d_weight·m − mean)`, where `mean = d_out · out` of the row.
 pub(crate) struct SoftmaxBackward<'a> {
     pub(crate) region: Region,
@@ -103,7 +103,7 @@ pub(crate) struct SoftmaxBackward<'a> {
     /// Factors of dropout and focus, if any.
     pub(crate) factors: Option<&'a [f32]>,
     /// One per row of the tile, like `mean`.
-    pub(crate) log_sum: &'a [f32],
+    pub(crate) lse: &'a [f32],
     pub(crate) mean: &'a [f32],
 }
 
@@ -116,7 +116,7 @@ impl WithSimd for SoftmaxBackward<'_> {
             let at = self.region.of(row);
             let (scores, _) = S::as_mut_simd_f32s(&mut self.scores[at.clone()]);
             let (d_weights, _) = S::as_mut_simd_f32s(&mut self.d_weights[at.clone()]);
-            let weight_of = weight_of(s, self.log_sum[row]);
+            let weight_of = weight_of(s, self.lse[row]);
             let mean = s.splat_f32s(self.mean[row]);
             match self.factors {
                 None => {
@@ -148,7 +148,7 @@ pub(crate) struct CentersBackward<'a> {
     pub(crate) d_weights: &'a [f32],
     pub(crate) factors: &'a [f32],
     /// One per row of the tile, like `centers` and `d_centers`.
-    pub(crate) log_sum: &'a [f32],
+    pub(crate) lse: &'a [f32],
     pub(crate) centers: &'a [f32],
     pub(crate) deviation: f32,
     /// Place of the tile's first key.
@@ -166,7 +166,7 @@ impl WithSimd for CentersBackward<'_> {
             let mut weights = [0.0; TILE];
             let weights = &mut weights[..at.len()];
             weights.copy_from_slice(&self.scores[at.clone()]);
-            let weight_of = weight_of(s, self.log_sum[row]);
+            let weight_of = weight_of(s, self.lse[row]);
             for weight in S::as_mut_simd_f32s(weights).0 {
                 *weight = weight_of(*weight);
             }

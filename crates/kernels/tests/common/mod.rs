@@ -6,8 +6,8 @@
 mod patterns;
 mod positions;
 
-use whatwhere_kernels::{
-    Attended, Attention, Bias, Dropout, Focus, Gradients, Inputs, Score, Shape,
+use whatwhere_kernels::attention::{
+    Attention, Bias, Dropout, Focus, Gradients, Inputs, Output, Score, Shape,
     pattern::Pair,
     reference::{self, Values},
 };
@@ -220,11 +220,7 @@ pub(crate) fn widen(values: &[f32]) -> Vec<f64> {
 }
 
 /// Both passes of the fast path, for a call that is allowed.
-pub(crate) fn passes(
-    attention: &Attention,
-    inputs: &Inputs,
-    d_out: &[f32],
-) -> (Attended, Gradients) {
+pub(crate) fn passes(attention: &Attention, inputs: &Inputs, d_out: &[f32]) -> (Output, Gradients) {
     let made = attention.forward(inputs).expect("the case is allowed");
     let gradients = attention.backward(inputs, &made, d_out).expect("the case is allowed");
     (made, gradients)
@@ -242,10 +238,10 @@ pub(crate) struct Slice {
 /// Everything the fast path's passes made.
 pub(crate) fn found_slices(
     attention: &Attention,
-    made: &Attended,
+    made: &Output,
     gradients: &Gradients,
 ) -> Vec<Slice> {
-    let outputs = [("out", widen(&made.out)), ("log_sum", widen(&made.log_sum))];
+    let outputs = [("out", widen(&made.out)), ("lse", widen(&made.lse))];
     slices(attention, outputs, &Values::from(gradients))
 }
 
@@ -257,7 +253,7 @@ pub(crate) fn reference_slices(
 ) -> Vec<Slice> {
     let made = reference::forward(attention, inputs).expect("the case is allowed");
     let gradients = reference::backward(attention, inputs, d_out).expect("the case is allowed");
-    slices(attention, [("out", made.out), ("log_sum", made.log_sum)], &gradients)
+    slices(attention, [("out", made.out), ("lse", made.lse)], &gradients)
 }
 
 fn slices(attention: &Attention, outputs: [(&str, Vec<f64>); 2], gradients: &Values) -> Vec<Slice> {

@@ -1,6 +1,6 @@
 //! Every kind of pattern, fitted to the sizes of a call.
 
-use whatwhere_kernels::{
+use whatwhere_kernels::attention::{
     Shape,
     pattern::{
         And, Causal, Dilated, Documents, Draw, Fixed, Full, Global, KeyLengths, Or, Pattern,

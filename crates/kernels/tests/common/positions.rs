@@ -2,9 +2,9 @@
 
 use std::{cell::Cell, f32::consts::TAU, ops::Range};
 
-use whatwhere_kernels::{
-    Angles, Attention, Bias, Buckets, Feature, Kind, Layout, Magnitude, Relative, Score, Shape,
-    alibi_slopes,
+use whatwhere_kernels::attention::{
+    Angles, Attention, Bias, Buckets, Feature, FeatureKind, Layout, Magnitude, Relative, Score,
+    Shape, alibi_slopes,
 };
 
 use super::{Sizes, numbers};
@@ -233,7 +233,7 @@ impl Supply {
     fn rotary(&self, layout: Layout) -> Feature<'_> {
         let channels = 0..self.sizes.shape.head_dim / 2 * 2;
         Feature {
-            kind: Kind::Rotary { layout },
+            kind: FeatureKind::Rotary { layout },
             channels,
             heads: self.heads(),
             angles: &self.rotary,
@@ -245,12 +245,12 @@ impl Supply {
         let half = half(self.sizes.shape.head_dim);
         let channels = half.start..half.start + half.len() / 2 * 2;
         let angles = &self.half_rotary;
-        Feature { kind: Kind::Rotary { layout }, channels, heads: self.heads(), angles }
+        Feature { kind: FeatureKind::Rotary { layout }, channels, heads: self.heads(), angles }
     }
 
     fn polar<'a>(&'a self, magnitude: Magnitude, delta: Option<&'a [f32]>) -> Feature<'a> {
         let channels = 0..self.sizes.shape.head_dim;
-        let kind = Kind::Polar { magnitude, delta };
+        let kind = FeatureKind::Polar { magnitude, delta };
         Feature { kind, channels, heads: self.heads(), angles: &self.polar }
     }
 
@@ -258,7 +258,7 @@ impl Supply {
     fn half_polar(&self) -> Feature<'_> {
         let channels = 0..half(self.sizes.shape.head_dim).start;
         let delta = Some(&self.deltas[..self.sizes.shape.heads * channels.len()]);
-        let kind = Kind::Polar { magnitude: Magnitude::Softplus, delta };
+        let kind = FeatureKind::Polar { magnitude: Magnitude::Softplus, delta };
         Feature { kind, channels, heads: self.heads(), angles: &self.half_polar }
     }
 

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use whatwhere_kernels::{
-    Angles, Attention, Bias, Buckets, Dropout, Feature, Focus, Inputs, Kind, Layout, Magnitude,
-    Relative, Score, Shape, pattern::Full,
+use whatwhere_kernels::attention::{
+    Angles, Attention, Bias, Buckets, Dropout, Feature, FeatureKind, Focus, Inputs, Layout,
+    Magnitude, Relative, Score, Shape, pattern::Full,
 };
 
 use crate::{common::numbers, rules::product};
@@ -149,10 +149,10 @@ impl Dice {
         let any = &tables.angles[self.below(tables.angles.len())];
         let angles = &fitting.filter(|_| !self.one_in(10)).unwrap_or(any).angles;
         let kind = if is_rotary {
-            Kind::Rotary { layout: Layout::HalfSplit }
+            FeatureKind::Rotary { layout: Layout::HalfSplit }
         } else {
             let delta = self.maybe(|dice| dice.slice(tables, &[shape.heads, channels.len()]));
-            Kind::Polar { magnitude: Magnitude::Softplus, delta }
+            FeatureKind::Polar { magnitude: Magnitude::Softplus, delta }
         };
         Feature { kind, channels, heads, angles }
     }

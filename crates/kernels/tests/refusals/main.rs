@@ -6,10 +6,13 @@ mod draw;
 mod rules;
 
 use whatwhere_kernels::{
-    Angles, Attended, Attention, Bias, Buckets, Dropout, Error, Feature, Focus, Gradients, Inputs,
-    Kind, Layout, Relative, Score, Shape,
-    pattern::{Full, KeyLengths},
-    reference,
+    Error,
+    attention::{
+        Angles, Attention, Bias, Buckets, Dropout, Feature, FeatureKind, Focus, Gradients, Inputs,
+        Layout, Output, Relative, Score, Shape,
+        pattern::{Full, KeyLengths},
+        reference,
+    },
 };
 
 use common::numbers;
@@ -39,7 +42,7 @@ fn a_call_is_refused_exactly_when_something_does_not_fit() {
             Err(error) => {
                 refused += 1;
                 // The settings and the inputs are looked at first.
-                let made = Attended { out: Vec::new(), log_sum: Vec::new() };
+                let made = Output { out: Vec::new(), lse: Vec::new() };
                 assert_eq!(attention.backward(&inputs, &made, &[]), Err(error), "{name}");
             }
         }
@@ -56,15 +59,15 @@ fn results_and_gradients_of_the_wrong_length_are_refused() {
     for wrong in [0, 1, 23, 25] {
         let length = |what, expected| Error::Length { what, found: wrong, expected };
         let cut = |values: &[f32]| values.iter().copied().cycle().take(wrong).collect::<Vec<f32>>();
-        let (mut out, mut log_sum) = (vec![0.0; wrong], [0.0; 6]);
-        let found = attention.forward_into(&inputs, &mut out, &mut log_sum);
+        let (mut out, mut lse) = (vec![0.0; wrong], [0.0; 6]);
+        let found = attention.forward_into(&inputs, &mut out, &mut lse);
         assert_eq!(found, Err(length("out", 24)));
         let found = attention.forward_into(&inputs, &mut [0.0; 24], &mut out);
-        assert_eq!(found, Err(length("log_sum", 6)));
-        let bad_out = Attended { out: cut(&made.out), ..made.clone() };
+        assert_eq!(found, Err(length("lse", 6)));
+        let bad_out = Output { out: cut(&made.out), ..made.clone() };
         assert_eq!(attention.backward(&inputs, &bad_out, &x), Err(length("out", 24)));
-        let bad_sum = Attended { log_sum: cut(&made.log_sum), ..made.clone() };
-        assert_eq!(attention.backward(&inputs, &bad_sum, &x), Err(length("log_sum", 6)));
+        let bad_sum = Output { lse: cut(&made.lse), ..made.clone() };
+        assert_eq!(attention.backward(&inputs, &bad_sum, &x), Err(length("lse", 6)));
         assert_eq!(attention.backward(&inputs, &made, &cut(&x)), Err(length("d_out", 24)));
 
         let right = Gradients::zeros(&attention);
@@ -73,8 +76,7 @@ fn results_and_gradients_of_the_wrong_length_are_refused() {
             ("gradients of k", Gradients { k: cut(&x), ..right.clone() }),
             ("gradients of v", Gradients { v: cut(&x), ..right.clone() }),
         ] {
-            let found =
-                attention.backward_into(&inputs, &made.out, &made.log_sum, &x, &mut gradients);
+            let found = attention.backward_into(&inputs, &made.out, &made.lse, &x, &mut gradients);
             assert_eq!(found, Err(length(what, 24)));
         }
     }
@@ -85,7 +87,7 @@ fn messages_say_what_was_found_and_what_would_be_right() {
     let shape = Shape { kv_heads: 2, ..Shape::square(1, 4, 3, 8) };
     let angles = Angles::new(&Angles::rotary_frequencies(8, 10_000.0), 0..3, 1.0);
     let rotary = Feature {
-        kind: Kind::Rotary { layout: Layout::HalfSplit },
+        kind: FeatureKind::Rotary { layout: Layout::HalfSplit },
         channels: 0..8,
         heads: 0..4,
         angles: &angles,

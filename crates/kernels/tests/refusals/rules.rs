@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use whatwhere_kernels::{Attention, Bias, Buckets, Focus, Inputs, Kind, Relative, Score, Shape};
+use whatwhere_kernels::attention::{
+    Attention, Bias, Buckets, FeatureKind, Focus, Inputs, Relative, Score, Shape,
+};
 
 use crate::draw::{AngleTable, Tables};
 
@@ -99,8 +101,8 @@ fn features_fit(attention: &Attention, tables: &Tables) -> bool {
         let width = feature.channels.len();
         let AngleTable { frequencies, places, .. } = tables.of(feature.angles);
         let kind_fits = match feature.kind {
-            Kind::Rotary { .. } => width % 2 == 0 && *frequencies == width / 2,
-            Kind::Polar { delta, .. } => {
+            FeatureKind::Rotary { .. } => width % 2 == 0 && *frequencies == width / 2,
+            FeatureKind::Polar { delta, .. } => {
                 *frequencies == width
                     && delta.is_none_or(|delta| is_product(delta, &[heads, width]))
             }

@@ -3,7 +3,7 @@
 //! Short texts are drawn token by token. For long ones weights are recomputed tile by tile and pooled into a map of fixed
 //! size, so memory grows with the length and not with its square.
 
-use whatwhere_kernels::{Inspection, Pool};
+use whatwhere_kernels::attention::{Inspection, Pooling};
 use whatwhere_transformer::{Seen, Site};
 
 use super::{Page, Picture, Reading, Section};
@@ -154,7 +154,7 @@ impl Drawn<'_> {
         let site = self.seen.site;
         let (queries, keys) = (self.reading.queries(site).len(), self.reading.keys(site).len());
         let (rows, columns) = (queries.min(cells), keys.min(cells));
-        let map = self.inspection.pooled(0, head, rows, columns, Pool::Max)?;
+        let map = self.inspection.pooled(0, head, rows, columns, Pooling::Max)?;
         let starts = |cells: usize, length: usize| {
             (0..cells).map(|cell| (cell * length).div_ceil(cells).to_string()).collect()
         };

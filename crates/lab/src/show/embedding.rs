@@ -8,7 +8,7 @@ use whatwhere_attention::{
     call::{Call, Compare},
     position::Encode,
 };
-use whatwhere_kernels::{pattern::Full, reference};
+use whatwhere_kernels::attention::{pattern::Full, reference};
 
 use super::{
     Picture,

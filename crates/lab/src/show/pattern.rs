@@ -2,7 +2,7 @@
 
 use burn::tensor::{Device, Distribution, Tensor};
 use whatwhere_attention::{AttentionSettings, Input, Look, Pattern};
-use whatwhere_kernels::pattern::{
+use whatwhere_kernels::attention::pattern::{
     self as kernels, Causal, Full, Tile, computed_pairs, visible_pairs,
 };
 

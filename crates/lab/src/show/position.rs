@@ -11,7 +11,7 @@ use whatwhere_attention::{
     call::{Bias, Call, Feature},
     position::{Encode, PositionLayer},
 };
-use whatwhere_kernels::{Angles, Score, pattern::Full, reference};
+use whatwhere_kernels::attention::{Angles, Score, pattern::Full, reference};
 
 use super::{Page, Picture, Section, choice::named};
 use crate::{

@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 use whatwhere_attention::{Look, Path, Score, position::Encode};
-use whatwhere_kernels::Kind as FeatureKind;
+use whatwhere_kernels::attention::FeatureKind;
 use whatwhere_transformer::{NormPlace, Seen, Site, Stack};
 
 use super::{

@@ -10,7 +10,8 @@
 
 use whatwhere_attention::Look;
 use whatwhere_kernels::{
-    Angles, Attention, Bias, Error, Feature, Inputs, Kind as FeatureKind, Score, reference,
+    Error,
+    attention::{Angles, Attention, Bias, Feature, FeatureKind, Inputs, Score, reference},
 };
 
 /// What a term speaks of.

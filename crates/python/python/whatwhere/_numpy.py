@@ -61,7 +61,7 @@ def attention(
     first_key: int = ...,
     key_lengths: Iterable[int] | None = ...,
     documents: Iterable[Iterable[int]] | None = ...,
-    return_log_sum: Literal[False] = ...,
+    return_lse: Literal[False] = ...,
     return_weights: Literal[False] = ...,
 ) -> Floats: ...
 
@@ -87,7 +87,7 @@ def attention(
     first_key: int = ...,
     key_lengths: Iterable[int] | None = ...,
     documents: Iterable[Iterable[int]] | None = ...,
-    return_log_sum: bool = ...,
+    return_lse: bool = ...,
     return_weights: bool | Sequence[int] = ...,
 ) -> tuple[Floats, ...]: ...
 
@@ -112,7 +112,7 @@ def attention(
     first_key: int = 0,
     key_lengths: Iterable[int] | None = None,
     documents: Iterable[Iterable[int]] | None = None,
-    return_log_sum: bool = False,
+    return_lse: bool = False,
     return_weights: bool | Sequence[int] = False,
 ) -> Floats | tuple[Floats, ...]:
     """Fused attention on float32 arrays, in memory that grows with the length, not with its square.
@@ -141,7 +141,7 @@ def attention(
         first_query, first_key: places of the first query and key; in decoding, the number of tokens before.
         key_lengths: keys of each sequence that are not padding.
         documents: where documents start, one list for all sequences or one for each; for pattern "document".
-        return_log_sum: also return each row's log Σ exp(score), (batch, heads, queries).
+        return_lse: also return each row's log Σ exp(score), (batch, heads, queries).
         return_weights: also return the weights of these queries (True: of all), (batch, heads, chosen, keys).
 
     A query that sees nothing gets zeros. What each dictionary may hold is in `whatwhere.settings`.
@@ -180,7 +180,7 @@ def attention(
     rows = np.empty(call.row_shape, dtype=np.float32)
     call.native.forward(*inputs, out, rows)
     results = [out]
-    if return_log_sum:
+    if return_lse:
         results.append(rows)
     if return_weights is not False:
         chosen = chosen_rows(return_weights, query.shape[2])

@@ -119,7 +119,7 @@ def attention(
     first_key: int = ...,
     key_lengths: Iterable[int] | None = ...,
     documents: Iterable[Iterable[int]] | None = ...,
-    return_log_sum: Literal[False] = ...,
+    return_lse: Literal[False] = ...,
     return_weights: Literal[False] = ...,
 ) -> Tensor: ...
 
@@ -145,7 +145,7 @@ def attention(
     first_key: int = ...,
     key_lengths: Iterable[int] | None = ...,
     documents: Iterable[Iterable[int]] | None = ...,
-    return_log_sum: bool = ...,
+    return_lse: bool = ...,
     return_weights: bool | Sequence[int] = ...,
 ) -> tuple[Tensor, ...]: ...
 
@@ -170,7 +170,7 @@ def attention(
     first_key: int = 0,
     key_lengths: Iterable[int] | None = None,
     documents: Iterable[Iterable[int]] | None = None,
-    return_log_sum: bool = False,
+    return_lse: bool = False,
     return_weights: bool | Sequence[int] = False,
 ) -> Tensor | tuple[Tensor, ...]:
     """`whatwhere.attention` on float32 CPU tensors, differentiable.
@@ -205,7 +205,7 @@ def attention(
         key_lengths=key_lengths,
         documents=documents,
     )
-    found: Tensor | tuple[Tensor, ...] = _attend(query, key, value, choices, return_log_sum, return_weights)
+    found: Tensor | tuple[Tensor, ...] = _attend(query, key, value, choices, return_lse, return_weights)
     return found
 
 
@@ -215,7 +215,7 @@ def _attend(
     key: Tensor,
     value: Tensor,
     choices: Choices,
-    return_log_sum: bool,
+    return_lse: bool,
     return_weights: bool | Sequence[int],
 ) -> Tensor | tuple[Tensor, ...]:
     if choices.dropout_p > 0.0 and choices.seed is None:
@@ -224,7 +224,7 @@ def _attend(
     tensors = (call.q, call.k, call.v, *call.arrays)
     out, rows = _Attend.apply(call, call.mask, *tensors)
     results = [out]
-    if return_log_sum:
+    if return_lse:
         results.append(rows)
     if return_weights is not False:
         chosen = chosen_rows(return_weights, query.shape[2])

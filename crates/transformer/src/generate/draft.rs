@@ -1,5 +1,5 @@
-//! Guesses of what a model will write: the model itself with weights of 8 bits, which reads a quarter of the memory for
-//! each token. The model then checks several guesses in one pass over its own weights.
+//! The draft of speculative decoding: the model itself with int8 weights, which reads a quarter of the memory for each
+//! token. The model then checks several guesses in one pass over its own weights.
 
 use burn::{
     nn::Linear,
@@ -9,9 +9,12 @@ use whatwhere_attention::{
     Error, Input, Path,
     bridge::{Operand, untracked},
     position::Encode,
-    projected::{dense, operands},
+    projected::{linear, operands},
 };
-use whatwhere_kernels::{self as kernels, Bend, Gate, Light, Pooled, add_to};
+use whatwhere_kernels::{
+    Pooled,
+    layer::{self, Activation, QuantizedLinear, SwiGlu, add_to},
+};
 
 use crate::{
     Block, Cross, FeedForward, Memory, Model, Norm, NormPlace, Writing, block::BlockCache,
@@ -21,32 +24,32 @@ use crate::{
 /// Where a draft can be made at all.
 const CPU: &str = "the model is on the CPU backend";
 
-/// A model's projections with weights of 8 bits. Everything else is the model's.
+/// A model's projections with int8 weights. Everything else is the model's.
 #[derive(Debug)]
 pub(super) struct Draft {
-    blocks: Vec<LightBlock>,
-    output: Light,
+    blocks: Vec<QuantizedBlock>,
+    output: QuantizedLinear,
 }
 
 #[derive(Debug)]
-struct LightBlock {
-    own: LightAttention<3>,
-    cross: Option<LightAttention<1>>,
-    feed_forward: LightFeedForward,
+struct QuantizedBlock {
+    own: QuantizedAttention<3>,
+    cross: Option<QuantizedAttention<1>>,
+    feed_forward: QuantizedFeedForward,
 }
 
 /// The projections that go in, and the one that goes out.
 #[derive(Debug)]
-struct LightAttention<const N: usize> {
-    into: [Light; N],
-    output: Light,
+struct QuantizedAttention<const N: usize> {
+    into: [QuantizedLinear; N],
+    output: QuantizedLinear,
 }
 
 #[derive(Debug)]
-struct LightFeedForward {
-    up: Light,
-    gate: Option<Light>,
-    down: Light,
+struct QuantizedFeedForward {
+    up: QuantizedLinear,
+    gate: Option<QuantizedLinear>,
+    down: QuantizedLinear,
 }
 
 impl Draft {
@@ -58,10 +61,11 @@ impl Draft {
         if table.is_autodiff() || !decoder.blocks.iter().all(goes_back) {
             return None;
         }
-        let blocks = decoder.blocks.iter().map(LightBlock::new).collect::<Option<_>>()?;
+        let blocks = decoder.blocks.iter().map(QuantizedBlock::new).collect::<Option<_>>()?;
         let output = match &model.output {
-            Some(output) => light(output)?,
-            None => Light::scores(Operand::new(table)?.values(), model.settings().width).ok()?,
+            Some(output) => quantized(output)?,
+            None => QuantizedLinear::logits(Operand::new(table)?.values(), model.settings().width)
+                .ok()?,
         };
         Some(Self { blocks, output })
     }
@@ -82,8 +86,8 @@ impl Draft {
         }
         let mut x = row(x);
         let Writing { caches, memory, length } = writing;
-        for ((light, block), cache) in self.blocks.iter().zip(&decoder.blocks).zip(caches) {
-            x = light.forward(block, x, memory.as_ref(), cache)?;
+        for ((quantized, block), cache) in self.blocks.iter().zip(&decoder.blocks).zip(caches) {
+            x = quantized.forward(block, x, memory.as_ref(), cache)?;
         }
         *length += 1;
         if let Some(norm) = &decoder.norm {
@@ -93,30 +97,30 @@ impl Draft {
     }
 }
 
-impl LightBlock {
+impl QuantizedBlock {
     fn new(block: &Block) -> Option<Self> {
         let own = &block.attention;
         let cross = match &block.cross {
             None => None,
-            Some(Cross { attention, .. }) => Some(LightAttention {
-                into: [light(&attention.query)?],
-                output: light(&attention.output)?,
+            Some(Cross { attention, .. }) => Some(QuantizedAttention {
+                into: [quantized(&attention.query)?],
+                output: quantized(&attention.output)?,
             }),
         };
         let FeedForward { up, gate, down, .. } = &block.feed_forward;
         Some(Self {
-            own: LightAttention {
-                into: [light(&own.query)?, light(&own.key)?, light(&own.value)?],
-                output: light(&own.output)?,
+            own: QuantizedAttention {
+                into: [quantized(&own.query)?, quantized(&own.key)?, quantized(&own.value)?],
+                output: quantized(&own.output)?,
             },
             cross,
-            feed_forward: LightFeedForward {
-                up: light(up)?,
+            feed_forward: QuantizedFeedForward {
+                up: quantized(up)?,
                 gate: match gate {
                     None => None,
-                    Some(gate) => Some(light(gate)?),
+                    Some(gate) => Some(quantized(gate)?),
                 },
-                down: light(down)?,
+                down: quantized(down)?,
             },
         })
     }
@@ -136,13 +140,13 @@ impl LightBlock {
             projected(&self.own.output, &row(mixed))
         })?;
         let x = match (&self.cross, &block.cross, memory) {
-            (Some(light), Some(cross), Some(memory)) => around(place, &cross.norm, x, |x| {
-                let [q] = light.project(x)?;
+            (Some(quantized), Some(cross), Some(memory)) => around(place, &cross.norm, x, |x| {
+                let [q] = quantized.project(x)?;
                 let mut input = Input::new(tensor(Pooled::of(x)));
                 input.memory = Some(memory.states.clone());
                 input.key_lengths = memory.lengths.clone();
                 let mixed = cross.attention.decode_between(&input, q, None, &mut cache.cross)?;
-                projected(&light.output, &row(mixed))
+                projected(&quantized.output, &row(mixed))
             })?,
             _ => x,
         };
@@ -152,31 +156,31 @@ impl LightBlock {
     }
 }
 
-impl<const N: usize> LightAttention<N> {
+impl<const N: usize> QuantizedAttention<N> {
     fn project(&self, x: &[f32]) -> Result<[Tensor<3>; N], Error> {
-        let mut outs = self.into.each_ref().map(|light| Pooled::any(light.to()));
+        let mut outs = self.into.each_ref().map(|quantized| Pooled::uncleared(quantized.to()));
         let slices = outs.each_mut().map(|out| &mut **out);
-        Light::forward_all(self.into.each_ref(), x, slices)?;
+        QuantizedLinear::forward_all(self.into.each_ref(), x, slices)?;
         Ok(outs.map(tensor))
     }
 }
 
-impl LightFeedForward {
-    fn forward(&self, bend: Bend, x: &[f32]) -> Result<Pooled, Error> {
+impl QuantizedFeedForward {
+    fn forward(&self, activation: Activation, x: &[f32]) -> Result<Pooled, Error> {
         let Self { up, gate, down } = self;
-        let (mut bent, mut raised) = (Pooled::any(up.to()), Pooled::any(up.to()));
+        let (mut activated, mut raised) = (Pooled::uncleared(up.to()), Pooled::uncleared(up.to()));
         match gate {
             None => {
                 up.forward(x, &mut raised)?;
-                bend.forward(&raised, &mut bent)?;
+                activation.forward(&raised, &mut activated)?;
             }
             Some(gate) => {
-                let mut gated = Pooled::any(gate.to());
-                Light::forward_all([up, gate], x, [&mut raised, &mut gated])?;
-                Gate.forward(&gated, &raised, &mut bent)?;
+                let mut gated = Pooled::uncleared(gate.to());
+                QuantizedLinear::forward_all([up, gate], x, [&mut raised, &mut gated])?;
+                SwiGlu.forward(&gated, &raised, &mut activated)?;
             }
         }
-        projected(down, &bent)
+        projected(down, &activated)
     }
 }
 
@@ -203,23 +207,23 @@ fn normed(norm: &Norm, x: &[f32]) -> Result<Pooled, Error> {
     let ([gain, bias], is_centred) = norm.operands().expect(CPU);
     let (gain, bias) = (gain.values(), bias.values());
     let bias = (!bias.is_empty()).then_some(bias);
-    let call = kernels::Norm { is_centred, epsilon: EPSILON as f32, gain, bias };
-    let mut out = Pooled::any(x.len());
+    let call = layer::Norm { is_centred, epsilon: EPSILON as f32, gain, bias };
+    let mut out = Pooled::uncleared(x.len());
     call.forward(x, &mut out, &mut [0.0; 2])?;
     Ok(out)
 }
 
-fn projected(light: &Light, x: &[f32]) -> Result<Pooled, Error> {
-    let mut out = Pooled::any(light.to());
-    light.forward(x, &mut out)?;
+fn projected(quantized: &QuantizedLinear, x: &[f32]) -> Result<Pooled, Error> {
+    let mut out = Pooled::uncleared(quantized.to());
+    quantized.forward(x, &mut out)?;
     Ok(out)
 }
 
-fn light(linear: &Linear) -> Option<Light> {
-    let [from, _] = linear.weight.val().dims();
-    let [weight, bias] = operands(linear);
+fn quantized(layer: &Linear) -> Option<QuantizedLinear> {
+    let [from, _] = layer.weight.val().dims();
+    let [weight, bias] = operands(layer);
     let (weight, bias) = (weight?, bias?);
-    Light::new(&dense(weight.values(), bias.values(), from)).ok()
+    QuantizedLinear::new(&linear(weight.values(), bias.values(), from)).ok()
 }
 
 /// A row as a tensor.

@@ -7,7 +7,7 @@ mod writer;
 
 use burn::tensor::{Int, Tensor, TensorData};
 
-use crate::{Error, Model, Writing, awake};
+use crate::{Error, Model, Writing, with_busy_pool};
 
 pub use beam::{Beam, Hypothesis};
 pub use sampling::{Sampler, Sampling};
@@ -24,7 +24,7 @@ fn scores(
     let ids: Vec<i32> = rows.iter().flat_map(|row| row.iter().map(|id| *id as i32)).collect();
     let device = model.embedding.weight.val().device();
     let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [batch, length]), &device);
-    let scores = awake(|| model.step_last(ids, count, writing))?;
+    let scores = with_busy_pool(|| model.step_last(ids, count, writing))?;
     let vocabulary = scores.dims()[2];
     let values: Vec<f32> = scores.into_data().try_to_vec().expect("scores are f32");
     Ok(values.chunks(vocabulary).map(<[f32]>::to_vec).collect())

@@ -9,13 +9,16 @@ use std::{
 };
 
 use burn::module::Module;
+use whatwhere_kernels::EXACT_ROWS;
 
 use super::{Sampler, Sampling, check_tokens, draft::Draft, scores};
-use crate::{Error, Model, Sequences, Writing, awake};
+use crate::{Error, Model, Sequences, Writing, with_busy_pool};
 
-/// Tokens that are guessed at a time and checked together with the one before them. The kernels read up to eight tokens as
-/// they would read each by itself; what is written must not depend on guesses.
+/// Tokens that are guessed at a time and checked together with the one before them. What is written must not
+/// depend on guesses.
 const GUESSES: usize = 3;
+// The kernels read so many tokens together as each by itself, to the bit.
+const _: () = assert!(GUESSES < EXACT_ROWS);
 /// A model with fewer weights is read as fast as guesses about it are made.
 const WORTHWHILE: usize = 1 << 20;
 /// Tokens that a writer writes before it prepares to guess, which takes as long as writing a few dozen.
@@ -24,7 +27,7 @@ const BEFORE: usize = 64;
 /// Writes with one model, one sequence at a time.
 ///
 /// A token that is written by itself costs a pass over all weights. For all but small models on the CPU a writer keeps a copy of
-/// the weights in 8 bits, which guesses the next tokens; the model reads all of them in one pass, and those it would have
+/// the weights in int8, which guesses the next tokens; the model reads all of them in one pass, and those it would have
 /// chosen itself stay. What is written is the same with guesses and without, also where it is drawn: guesses are drawn
 /// with the numbers that the model will draw with.
 #[derive(Debug)]
@@ -156,7 +159,7 @@ impl Writer {
         let (known, mut sampler) = (text.len(), sampler.clone());
         for _ in 0..count {
             let last = *text.last().expect("a prompt is not empty");
-            let mut scores = awake(|| draft.next(&self.model, last, writing))?;
+            let mut scores = with_busy_pool(|| draft.next(&self.model, last, writing))?;
             let token = sampler.pick(&mut scores, text);
             text.push(token);
         }

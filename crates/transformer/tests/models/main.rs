@@ -245,7 +245,7 @@ fn inputs_that_do_not_fit_are_refused() {
     assert!(message.contains("needs a source"), "{message}");
 }
 
-/// Forward and backward of both paths, for every norm, bend and dropout.
+/// Forward and backward of both paths, for every norm, activation and dropout.
 #[test]
 fn fused_and_composed_models_agree() {
     let device = Device::flex().autodiff();

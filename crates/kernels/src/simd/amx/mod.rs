@@ -37,7 +37,7 @@ use crate::Pooled;
 const LANES: usize = 32;
 /// Terms of the sum in a step: what a tile's row of 64 bytes holds as bf16.
 const STEP: usize = 32;
-/// Terms that are packed at once: two blocks of 128 lanes fit the second cache (2 · 128 · 1024 · 6 B = 1.5 MiB).
+/// Terms that are packed at once: two blocks of 128 lanes fit the L2 cache (2 · 128 · 1024 · 6 B = 1.5 MiB).
 const DEPTH: usize = 1024;
 /// Lanes that are packed at once, 12 MiB of each matrix at most.
 const SIDE: usize = 2048;
@@ -106,7 +106,8 @@ pub(super) unsafe fn product(out: Out, adds: bool, a: Matrix, b: Matrix) {
     let (rows, columns, inner) = (a.rows, b.columns, a.columns);
     let depth = inner.min(DEPTH).next_multiple_of(STEP);
     let room = |lanes: usize| lanes.min(SIDE).next_multiple_of(LANES) * depth * 3 / 2 + 16;
-    let (mut a_room, mut b_room) = (Pooled::any(room(rows)), Pooled::any(room(columns)));
+    let (mut a_room, mut b_room) =
+        (Pooled::uncleared(room(rows)), Pooled::uncleared(room(columns)));
     let (a_room, b_room) = (aligned(&mut a_room), aligned(&mut b_room));
     for terms in cut(0..inner, DEPTH) {
         let adds = adds || terms.start > 0;
@@ -140,7 +141,7 @@ fn aligned(room: &mut [f32]) -> &mut [f32] {
 /// # Safety
 /// [`is_available`]; `out` begins rows of `columns` values, which nobody else touches, and the lanes lie within them.
 unsafe fn multiply(out: Out, columns: usize, adds: bool, a: &Packed, b: &Packed) {
-    // A task keeps some columns in the second cache while rows pass by: as many as leave work for all threads.
+    // A task keeps some columns in the L2 cache while rows pass by: as many as leave work for all threads.
     let right: Vec<Range<usize>> = cut(0..b.panels(), CHUNK / LANES).collect();
     let parts = (TASKS * rayon::current_num_threads() / right.len()).clamp(1, a.panels());
     let left: Vec<Range<usize>> = cut(0..a.panels(), a.panels().div_ceil(parts)).collect();

@@ -1,0 +1,291 @@
+//! One tile of queries against one tile of keys: weights again, then the gradients of values, biases, queries and keys.
+
+use std::ops::Range;
+
+use super::Backward;
+use crate::{
+    attention::{
+        Score,
+        head::{Head, Keys, Rows},
+        learned::LearnedHead,
+        scores::band_terms,
+    },
+    memory::scratch::Scratch,
+    simd::{
+        additive::AdditiveBackward,
+        bands::{AddBand, FoldBand, FoldDiagonals},
+        matmul::{Accumulate, Matmul},
+        rows::{Multiply, Region},
+        softmax::{CentersBackward, SoftmaxBackward},
+    },
+    tile::{Outline, TILE},
+};
+
+/// One tile of queries against one tile of keys.
+pub(super) struct Step<'s> {
+    pub(super) queries: Rows<'s>,
+    pub(super) keys: &'s Keys<'s>,
+    pub(super) value_cols: &'s [f32],
+    /// Output gradients from the tile's first row on.
+    pub(super) d_out: &'s [f32],
+    pub(super) outline: Outline,
+}
+
+impl Step<'_> {
+    pub(super) fn run(
+        &self,
+        head: &Head,
+        all: &Backward,
+        chunk_keys: &Range<usize>,
+        learned: &mut LearnedHead,
+        scratch: &mut Scratch,
+    ) {
+        let attention = all.plan.attention;
+        let (simd, shape) = (attention.simd, attention.shape);
+        let value_dim = shape.value_dim;
+        let query = self.queries.index();
+        let row = shape.row_head(head.batch, head.head).start + query;
+        let (lse, d_out) = (&all.lse[row..], self.d_out);
+        let Scratch { scores, d_scores, slopes, factors, terms, .. } = scratch;
+        let scores = scores.sized(TILE * TILE);
+        let d_scores = d_scores.sized(TILE * TILE);
+        let slopes = slopes.sized(TILE * TILE);
+        let factors = factors.sized(TILE * TILE);
+        if self.outline.partial {
+            // Products over queries read whole halves of the tile, also where no pair is visible.
+            scores.fill(0.0);
+            d_scores.fill(0.0);
+        }
+        head.scores(
+            self.queries,
+            self.keys,
+            &self.outline,
+            scores,
+            attention.soft_cap.map(|_| &mut *slopes),
+            terms,
+        );
+        let key = self.keys.range.start;
+        for region in self.outline.regions() {
+            simd.run(Matmul {
+                rows: region.rows.len(),
+                cols: region.cols.len(),
+                inner: value_dim,
+                a: &d_out[region.rows.start * value_dim..],
+                a_row: value_dim,
+                a_step: 1,
+                b: &self.value_cols[region.cols.start..],
+                b_row: TILE,
+                c: &mut d_scores[region.of(region.rows.start).start..],
+                c_row: TILE,
+                old: Accumulate::Overwrite,
+            });
+            if let Some(table) = &all.plan.relative_values {
+                let band = head.band(query, key, &region, &table.vectors);
+                let terms = band_terms(head, d_out, value_dim, table, &band, &region, terms);
+                simd.run(AddBand { band, region: region.clone(), scores: d_scores, terms });
+            }
+            let scaled = head.factors(query, key, &region, factors);
+            if let Some(focus) = attention.focus {
+                simd.run(CentersBackward {
+                    region: region.clone(),
+                    scores,
+                    d_weights: d_scores,
+                    factors,
+                    lse,
+                    centers: &focus.centers[row..],
+                    deviation: focus.deviation,
+                    first_key: attention.first_key + key,
+                    d_centers: &mut learned.centers[query..],
+                });
+            }
+            simd.run(SoftmaxBackward {
+                region: region.clone(),
+                scores,
+                d_weights: d_scores,
+                factors: scaled.then_some(&*factors),
+                lse,
+                mean: &scratch.mean[self.queries.first..],
+            });
+        }
+        self.values_backward(head, all, learned, scratch);
+        for region in self.outline.regions() {
+            self.biases_backward(head, all, chunk_keys, learned, &region, scratch);
+            if attention.soft_cap.is_some() {
+                let (values, factors) = (&mut scratch.d_scores[..], &scratch.slopes[..]);
+                simd.run(Multiply { region, values, factors });
+            }
+        }
+        self.compare_backward(head, learned, scratch);
+    }
+
+    /// `d_v += weightsᵀ d_out`, and the same for relative values, whose weights are summed by distance.
+    fn values_backward(
+        &self,
+        head: &Head,
+        all: &Backward,
+        learned: &mut LearnedHead,
+        scratch: &mut Scratch,
+    ) {
+        let attention = all.plan.attention;
+        let value_dim = attention.shape.value_dim;
+        let weights = &scratch.scores[..];
+        for half in self.outline.halves() {
+            product_over_rows(head, &half, weights, self.d_out, value_dim, &mut scratch.d_values);
+        }
+        let Some(table) = &all.plan.relative_values else { return };
+        for region in self.outline.regions() {
+            let band =
+                head.band(self.queries.index(), self.keys.range.start, &region, &table.vectors);
+            let terms = scratch.terms.sized(TILE * band.entries().len());
+            attention.simd.run(FoldBand { band, region: region.clone(), d_scores: weights, terms });
+            let d_table = &mut learned.relative_values;
+            product_of_terms(head, &region, band.entries(), terms, self.d_out, value_dim, d_table);
+        }
+    }
+
+    /// Gradients of every bias from a region's `d_scores`.
+    fn biases_backward(
+        &self,
+        head: &Head,
+        all: &Backward,
+        chunk_keys: &Range<usize>,
+        learned: &mut LearnedHead,
+        region: &Region,
+        scratch: &mut Scratch,
+    ) {
+        let attention = all.plan.attention;
+        let (simd, dim) = (attention.simd, attention.shape.head_dim);
+        let d_scores = &scratch.d_scores[..];
+        let (query, key) = (self.queries.index(), self.keys.range.start);
+        if !learned.by_distance.is_empty() {
+            simd.run(FoldDiagonals {
+                region: region.clone(),
+                d_scores,
+                table: &mut learned.by_distance,
+                start: head.distance_index(query, key),
+            });
+        }
+        for (i, relative) in all.plan.relative_keys.iter().enumerate() {
+            let band = head.band(query, key, region, &relative.table.vectors);
+            let entries = band.entries();
+            let terms = scratch.terms.sized(TILE * entries.len());
+            simd.run(FoldBand { band, region: region.clone(), d_scores, terms });
+            let offset = self.queries.relative_start(i, dim);
+            simd.run(Matmul {
+                rows: region.rows.len(),
+                cols: dim,
+                inner: entries.len(),
+                a: &terms[region.rows.start * entries.len()..],
+                a_row: entries.len(),
+                a_step: 1,
+                b: &relative.table.by_distance(head.head)[entries.start * dim..],
+                b_row: dim,
+                c: &mut scratch.d_relative[offset + region.rows.start * dim..],
+                c_row: dim,
+                old: Accumulate::Add,
+            });
+            let rows = self.queries.relative(i, dim);
+            let d_table = &mut learned.relative[i].table;
+            product_of_terms(head, region, entries, terms, rows, dim, d_table);
+        }
+        for dense in &mut learned.dense {
+            let real = region.cols.end.min(self.keys.range.len()).max(region.cols.start);
+            for row in region.rows.clone() {
+                let d = &d_scores[region.of(row)][..real - region.cols.start];
+                dense.add(query + row, key + region.cols.start - chunk_keys.start, d);
+            }
+        }
+    }
+
+    /// From `d_scores` to gradients of the compared queries and keys.
+    fn compare_backward(&self, head: &Head, learned: &mut LearnedHead, scratch: &mut Scratch) {
+        let attention = head.attention();
+        let (simd, width) = (attention.simd, head.width());
+        let prepared = self.queries.prepared(width);
+        let Scratch { d_scores, d_queries, d_keys, .. } = scratch;
+        let d_queries = &mut d_queries[self.queries.first * width..];
+        for region in self.outline.regions() {
+            let Region { rows, cols } = region.clone();
+            match (attention.score, self.keys.cols) {
+                (Score::Additive { weight }, Some(key_cols)) => simd.run(AdditiveBackward {
+                    region,
+                    form: self.queries.form(),
+                    queries: prepared,
+                    keys: key_cols,
+                    weight: &weight[head.head * width..][..width],
+                    d_scores,
+                    d_queries,
+                    d_keys,
+                    d_weight: &mut learned.score,
+                }),
+                _ => simd.run(Matmul {
+                    rows: rows.len(),
+                    cols: width,
+                    inner: cols.end.min(self.keys.range.len()).max(cols.start) - cols.start,
+                    a: &d_scores[region.of(rows.start).start..],
+                    a_row: TILE,
+                    a_step: 1,
+                    b: &self.keys.rows[cols.start * width..],
+                    b_row: width,
+                    c: &mut d_queries[rows.start * width..],
+                    c_row: width,
+                    old: Accumulate::Add,
+                }),
+            }
+        }
+        if !matches!(attention.score, Score::Additive { .. }) {
+            for half in self.outline.halves() {
+                product_over_rows(head, &half, d_scores, prepared, width, d_keys);
+            }
+        }
+    }
+}
+
+/// `out[keys of the half] += tile[rows, keys]ᵀ · rows`: a product over the queries of a tile.
+fn product_over_rows(
+    head: &Head,
+    half: &Region,
+    tile: &[f32],
+    rows: &[f32],
+    width: usize,
+    out: &mut [f32],
+) {
+    head.attention().simd.run(Matmul {
+        rows: half.cols.len(),
+        cols: width,
+        inner: half.rows.len(),
+        a: &tile[half.rows.start * TILE + half.cols.start..],
+        a_row: 1,
+        a_step: TILE,
+        b: &rows[half.rows.start * width..],
+        b_row: width,
+        c: &mut out[half.cols.start * width..],
+        c_row: width,
+        old: Accumulate::Add,
+    });
+}
+
+/// `d_table[entries] += terms[rows, entries]ᵀ · rows`: the gradient of a relative table.
+fn product_of_terms(
+    head: &Head,
+    region: &Region,
+    entries: Range<usize>,
+    terms: &[f32],
+    rows: &[f32],
+    width: usize,
+    d_table: &mut [f32],
+) {
+    head.attention().simd.run(Matmul {
+        rows: entries.len(),
+        cols: width,
+        inner: region.rows.len(),
+        a: &terms[region.rows.start * entries.len()..],
+        a_row: 1,
+        a_step: entries.len(),
+        b: &rows[region.rows.start * width..],
+        b_row: width,
+        c: &mut d_table[entries.start * width..],
+        c_row: width,
+        old: Accumulate::Add,
+    });
+}

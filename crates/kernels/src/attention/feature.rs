@@ -1,0 +1,186 @@
+//! Features: what the place of a token does to its query or key before they are compared.
+//!
+//! Rotary turns pairs of channels, `x → R(place·θ) x`. Polar (PoPE) makes each channel a magnitude and turns
+//! it by the place alone: `x → (μ(x) cos φ, μ(x) sin φ)` with `φ = place·θ_c`, plus `δ_c` for keys.
+//! A polar channel becomes two; the widened vectors exist for one tile at a time only.
+
+use std::{f32::consts::TAU, ops::Range};
+
+use crate::{
+    Error,
+    attention::Shape,
+    error::{expect_len, expect_range},
+};
+
+/// Cosines and sines of `place · frequency`, for a run of places.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Angles {
+    first: usize,
+    count: usize,
+    /// `[places, count]` each.
+    cos: Vec<f32>,
+    sin: Vec<f32>,
+}
+
+impl Angles {
+    /// The table for `places`, computed in f64. `amplitude` multiplies both cosine and sine (YaRN's factor; otherwise 1).
+    pub fn new(frequencies: &[f64], places: Range<usize>, amplitude: f64) -> Self {
+        let at = |function: fn(f64) -> f64| {
+            places
+                .clone()
+                .flat_map(|place| frequencies.iter().map(move |f| (place as f64 * f, place)))
+                .map(|(angle, _)| (amplitude * function(angle)) as f32)
+                .collect::<Vec<f32>>()
+        };
+        Self { first: places.start, count: frequencies.len(), cos: at(f64::cos), sin: at(f64::sin) }
+    }
+
+    /// Rotary's geometric frequencies `base^(−2i/width)`, one per pair of `width` channels.
+    pub fn rotary_frequencies(width: usize, base: f64) -> Vec<f64> {
+        (0..width / 2).map(|i| base.powf(-2.0 * i as f64 / width as f64)).collect()
+    }
+
+    /// PoPE's geometric frequencies `base^(−c/width)`, one per channel.
+    pub fn polar_frequencies(width: usize, base: f64) -> Vec<f64> {
+        (0..width).map(|c| base.powf(-(c as f64) / width as f64)).collect()
+    }
+
+    /// Cosines and sines at one place, one per frequency.
+    pub fn at(&self, place: usize) -> (&[f32], &[f32]) {
+        let row = (place - self.first) * self.count..(place - self.first + 1) * self.count;
+        (&self.cos[row.clone()], &self.sin[row])
+    }
+
+    fn places(&self) -> Range<usize> {
+        self.first..self.first + self.cos.len().checked_div(self.count).unwrap_or(0)
+    }
+}
+
+/// A feature on some channels of some heads. Channels without a feature are compared as they are.
+#[derive(Clone, Debug)]
+pub struct Feature<'a> {
+    /// What is done to the channels.
+    pub kind: FeatureKind<'a>,
+    /// Which channels; features must not overlap within a head.
+    pub channels: Range<usize>,
+    /// Which query heads.
+    pub heads: Range<usize>,
+    /// The angles, covering every place of the call.
+    pub angles: &'a Angles,
+}
+
+/// The kinds of feature.
+#[derive(Clone, Copy, Debug)]
+pub enum FeatureKind<'a> {
+    /// Turns pairs of channels; one frequency per pair.
+    Rotary {
+        /// Which channels form a pair.
+        layout: Layout,
+    },
+    /// Polar coordinates; one frequency per channel.
+    Polar {
+        /// From a channel's value to a magnitude.
+        magnitude: Magnitude,
+        /// Phase added to keys, `[heads, channels]` over all heads, learned; used clamped to [−2π, 0],
+        /// with the gradient 0 outside.
+        delta: Option<&'a [f32]>,
+    },
+}
+
+/// Which channels of `width` a rotary pair consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Channels `2i` and `2i + 1` (RoFormer, GPT-J).
+    Interleaved,
+    /// Channels `i` and `i + width/2` (GPT-NeoX, Llama in transformers).
+    HalfSplit,
+}
+
+impl Layout {
+    /// The two channels of pair `i`.
+    pub fn pair(&self, i: usize, width: usize) -> (usize, usize) {
+        match self {
+            Layout::Interleaved => (2 * i, 2 * i + 1),
+            Layout::HalfSplit => (i, i + width / 2),
+        }
+    }
+}
+
+/// How polar features turn a value into a magnitude.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Magnitude {
+    /// `ln(1 + eˣ)`, the paper's.
+    Softplus,
+    /// `max(x, 0)`.
+    Relu,
+    /// `x` itself.
+    Identity,
+}
+
+/// The range of δ in the paper, `[−2π, 0]`.
+pub const DELTA_RANGE: (f32, f32) = (-TAU, 0.0);
+
+impl Feature<'_> {
+    /// How many compared channels this feature adds for a head in its range.
+    pub(crate) fn widening(&self, head: usize) -> usize {
+        match self.kind {
+            FeatureKind::Polar { .. } if self.heads.contains(&head) => self.channels.len(),
+            _ => 0,
+        }
+    }
+
+    /// Length of δ, or 0.
+    pub fn gradient_len(&self) -> usize {
+        match self.kind {
+            FeatureKind::Polar { delta: Some(delta), .. } => delta.len(),
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn check(
+        &self,
+        shape: &Shape,
+        queries: Range<usize>,
+        keys: Range<usize>,
+    ) -> Result<(), Error> {
+        let width = self.channels.len();
+        expect_range(
+            "feature.channels",
+            &self.channels,
+            self.channels.start <= self.channels.end && self.channels.end <= shape.head_dim,
+            "a range of the head's channels",
+        )?;
+        expect_range(
+            "feature.heads",
+            &self.heads,
+            self.heads.start <= self.heads.end && self.heads.end <= shape.heads,
+            "a range of the heads",
+        )?;
+        let frequencies = match self.kind {
+            FeatureKind::Rotary { .. } => {
+                expect_range(
+                    "rotary channels",
+                    width,
+                    width.is_multiple_of(2),
+                    "the even numbers",
+                )?;
+                width / 2
+            }
+            FeatureKind::Polar { delta, .. } => {
+                if let Some(delta) = delta {
+                    expect_len("delta", delta.len(), shape.heads * width)?;
+                }
+                width
+            }
+        };
+        expect_len("angles' frequencies", self.angles.count, frequencies)?;
+        let covered = self.angles.places();
+        for (what, places) in [("queries' places", queries), ("keys' places", keys)] {
+            let inside = frequencies == 0
+                || places.is_empty()
+                || covered.start <= places.start && places.end <= covered.end;
+            expect_range(what, places, inside, "the places of the angle table")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,203 @@
+//! One head of one sequence: its tiles of prepared queries and keys.
+
+use std::ops::Range;
+
+use crate::{
+    EXACT_ROWS,
+    attention::{
+        Attention, Score,
+        pattern::Tile,
+        plan::Plan,
+        prepare::{Preparation, Prepare, Side},
+    },
+    memory::scratch::Buffer,
+    simd::{
+        additive::{self, Form},
+        rows::Transpose,
+    },
+    tile::{Outline, TILE, tiles},
+};
+
+/// One head of one sequence, ready to be worked on.
+pub(crate) struct Head<'a> {
+    pub(crate) plan: &'a Plan<'a>,
+    pub(crate) batch: usize,
+    pub(crate) head: usize,
+    pub(crate) preparation: Preparation<'a>,
+    pub(crate) q: &'a [f32],
+    pub(crate) k: &'a [f32],
+    pub(crate) v: &'a [f32],
+}
+
+/// Prepared queries of a task.
+#[derive(Clone, Copy)]
+pub(crate) struct Queries<'s> {
+    /// Index of the first one in its head.
+    pub(crate) first: usize,
+    /// `[rows, width]`.
+    pub(crate) prepared: &'s [f32],
+    /// `[relative biases, rows, head_dim]`.
+    pub(crate) relative: &'s [f32],
+    pub(crate) count: usize,
+    pub(crate) form: Form,
+}
+
+impl<'s> Queries<'s> {
+    /// Those from row `first` on.
+    pub(crate) fn from(&'s self, first: usize) -> Rows<'s> {
+        Rows { all: self, first }
+    }
+}
+
+/// The queries of a tile, and all that follow them in their task.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows<'s> {
+    all: &'s Queries<'s>,
+    /// The tile's first row in its task.
+    pub(crate) first: usize,
+}
+
+impl<'s> Rows<'s> {
+    /// The tile's first row in its head.
+    pub(crate) fn index(&self) -> usize {
+        self.all.first + self.first
+    }
+
+    /// `[rows, width]`.
+    pub(crate) fn prepared(&self, width: usize) -> &'s [f32] {
+        &self.all.prepared[self.first * width..]
+    }
+
+    /// Where the rows of relative bias `i` start in a buffer of all relative rows of the task.
+    pub(crate) fn relative_start(&self, i: usize, dim: usize) -> usize {
+        (i * self.all.count + self.first) * dim
+    }
+
+    /// The rows of relative bias `i`, `[rows, dim]`.
+    pub(crate) fn relative(&self, i: usize, dim: usize) -> &'s [f32] {
+        &self.all.relative[self.relative_start(i, dim)..]
+    }
+
+    pub(crate) fn form(&self) -> Form {
+        self.all.form
+    }
+}
+
+/// Prepared keys of a tile.
+#[derive(Clone)]
+pub(crate) struct Keys<'s> {
+    /// Their indices in the head.
+    pub(crate) range: Range<usize>,
+    /// `[keys, width]`.
+    pub(crate) rows: &'s [f32],
+    /// `[width, TILE]`, unless there are too few queries to be worth it.
+    pub(crate) cols: Option<&'s [f32]>,
+}
+impl Head<'_> {
+    pub(crate) fn attention(&self) -> &Attention<'_> {
+        self.plan.attention
+    }
+
+    pub(crate) fn width(&self) -> usize {
+        self.attention().width(self.head)
+    }
+
+    /// Prepares queries `rows` into the two buffers.
+    pub(crate) fn queries<'s>(
+        &self,
+        rows: Range<usize>,
+        prepared: &'s mut Buffer,
+        relative: &'s mut Buffer,
+    ) -> Queries<'s> {
+        let attention = self.attention();
+        let dim = attention.shape.head_dim;
+        let raw = &self.q[rows.start * dim..rows.end * dim];
+        let prepared = prepared.sized(rows.len() * self.width());
+        attention.simd.run(Prepare {
+            preparation: &self.preparation,
+            side: Side::Query,
+            first_place: attention.first_query + rows.start,
+            raw,
+            prepared,
+        });
+        let mut form = Form::Sum;
+        if let Score::Additive { .. } = attention.score {
+            form = Form::of(prepared).meet(Form::of(self.k));
+            attention.simd.run(additive::Prepare { form, values: prepared });
+        }
+        let relative = relative.sized(self.plan.relative_keys.len() * raw.len());
+        for (keys, out) in
+            self.plan.relative_keys.iter().zip(relative.chunks_exact_mut(raw.len().max(1)))
+        {
+            let bias = keys.query_bias.map(|v| &v[self.head * dim..][..dim]);
+            for (out, raw) in out.chunks_exact_mut(dim).zip(raw.chunks_exact(dim)) {
+                for (c, (out, raw)) in out.iter_mut().zip(raw).enumerate() {
+                    *out = keys.scale * (raw + bias.map_or(0.0, |bias| bias[c]));
+                }
+            }
+        }
+        Queries { first: rows.start, prepared, relative, count: rows.len(), form }
+    }
+
+    /// Prepares keys `range` for `queries`, in the two buffers.
+    pub(crate) fn keys<'s>(
+        &'s self,
+        range: Range<usize>,
+        queries: &Queries,
+        rows: &'s mut Buffer,
+        cols: &'s mut Buffer,
+    ) -> Keys<'s> {
+        let attention = self.attention();
+        let (dim, width) = (attention.shape.head_dim, self.width());
+        let raw = &self.k[range.start * dim..range.end * dim];
+        let rows: &[f32] = if self.preparation.keys_are_raw() {
+            rows.aligned(raw)
+        } else {
+            let prepared = rows.sized(range.len() * width);
+            attention.simd.run(Prepare {
+                preparation: &self.preparation,
+                side: Side::Key,
+                first_place: attention.first_key + range.start,
+                raw,
+                prepared,
+            });
+            if let Score::Additive { .. } = attention.score {
+                attention.simd.run(additive::Prepare { form: queries.form, values: prepared });
+            }
+            prepared
+        };
+        // Row by row instead of by columns, which cost a transpose first.
+        let by_rows =
+            queries.count <= EXACT_ROWS && !matches!(attention.score, Score::Additive { .. });
+        let cols = (!by_rows).then(|| {
+            let cols = cols.sized(width * TILE);
+            attention.simd.run(Transpose { from: rows, width, to: cols });
+            &*cols
+        });
+        Keys { range, rows, cols }
+    }
+
+    /// The tile of places of some queries and keys, both given by index.
+    pub(crate) fn tile(&self, queries: Range<usize>, keys: Range<usize>) -> Tile {
+        let attention = self.attention();
+        let shift = |range: Range<usize>, by: usize| range.start + by..range.end + by;
+        Tile {
+            batch: self.batch,
+            head: self.head,
+            queries: shift(queries, attention.first_query),
+            keys: shift(keys, attention.first_key),
+        }
+    }
+
+    /// The tiles of queries `rows` that see any of `keys`, with their outlines.
+    pub(crate) fn visible_above(
+        &self,
+        rows: Range<usize>,
+        keys: Range<usize>,
+    ) -> impl Iterator<Item = (Range<usize>, Outline)> {
+        tiles(rows).filter_map(move |rows| {
+            let tile = self.tile(rows.clone(), keys.clone());
+            Outline::new(self.attention().pattern, &tile).map(|outline| (rows, outline))
+        })
+    }
+}

@@ -1,0 +1,88 @@
+//! Documents: queries see the keys of their own document, `document(key) = document(query)`.
+//! Krell et al. 2021, <https://arxiv.org/abs/2107.02027>. For several short texts packed into one
+//! sequence; `And` with `Causal` for language models.
+
+use std::{iter::once, ops::Range};
+
+use super::{Coverage, Pair, Pattern, Tile, per_batch::PerBatch, ranges};
+use crate::{Error, attention::Shape};
+
+/// A sequence cut into documents that do not see each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Documents {
+    starts: PerBatch<Vec<usize>>,
+}
+
+impl Documents {
+    /// The places where documents start, ascending, one list for all sequences or one for each; a
+    /// sequence beyond several lists sees nothing.
+    ///
+    /// The last document has no end, and a start at 0 may be left out. flash-attn's `cu_seqlens` can be
+    /// given as it is: its last entry starts a document of padding. Refuses an empty list of lists and
+    /// starts out of order.
+    pub fn new(starts: Vec<Vec<usize>>) -> Result<Self, Error> {
+        let disorder = starts.iter().flat_map(|list| list.windows(2)).find(|two| two[0] > two[1]);
+        match disorder {
+            Some(two) => Err(Error::Range {
+                what: "document start",
+                found: two[1].to_string(),
+                allowed: "ascending order",
+            }),
+            None => Ok(Self { starts: PerBatch::new("list of document starts", starts)? }),
+        }
+    }
+
+    /// The places of the query's document.
+    fn visible(&self, batch: usize, query: usize) -> Range<usize> {
+        let Some(starts) = self.starts.get(batch) else { return 0..0 };
+        let next = starts.partition_point(|&start| start <= query);
+        let start = if next == 0 { 0 } else { starts[next - 1] };
+        start..starts.get(next).copied().unwrap_or(usize::MAX)
+    }
+}
+
+impl Pattern for Documents {
+    fn sees(&self, pair: Pair) -> bool {
+        self.visible(pair.batch, pair.query).contains(&pair.key)
+    }
+    fn coverage(&self, tile: &Tile) -> Coverage {
+        let visible = |query: usize| self.visible(tile.batch, query);
+        ranges::coverage(tile, visible(tile.queries.start), visible(tile.last_query()))
+    }
+    fn hide(&self, first: Pair, scores: &mut [f32]) {
+        ranges::keep(first.key, scores, once(self.visible(first.batch, first.query)));
+    }
+    fn check(&self, shape: &Shape) -> Result<(), Error> {
+        self.starts.check(shape)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::visible_keys, *};
+
+    #[test]
+    fn a_query_sees_its_document_and_no_other() {
+        let pattern = Documents::new(vec![vec![0, 3, 3, 5]]).unwrap();
+        assert_eq!(visible_keys(&pattern, 2, 8), [0, 1, 2]);
+        assert_eq!(visible_keys(&pattern, 3, 8), [3, 4]);
+        assert_eq!(visible_keys(&pattern, 7, 8), [5, 6, 7]);
+    }
+
+    #[test]
+    fn a_start_at_zero_may_be_left_out() {
+        let pattern = Documents::new(vec![vec![3]]).unwrap();
+        assert_eq!(visible_keys(&pattern, 1, 6), [0, 1, 2]);
+        assert_eq!(visible_keys(&pattern, 4, 6), [3, 4, 5]);
+    }
+
+    #[test]
+    fn unordered_starts_and_empty_lists_are_refused() {
+        let unordered = Documents::new(vec![vec![0, 2], vec![0, 5, 4]]);
+        assert_eq!(
+            unordered.unwrap_err().to_string(),
+            "document start = 4 is outside ascending order"
+        );
+        assert!(matches!(Documents::new(vec![]), Err(Error::Zero { .. })));
+    }
+}

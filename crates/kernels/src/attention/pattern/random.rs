@@ -1,0 +1,216 @@
+//! Random: every block of queries sees `count` blocks of keys, drawn once, uniformly and without repeats.
+//! BigBird, Zaheer et al. 2020, <https://arxiv.org/abs/2007.14062>. Joined by `Or` to a window and global
+//! places. The paper's draws avoid those; these may fall on them.
+
+use std::ops::Range;
+
+use super::{Coverage, Pair, Pattern, Tile, ranges};
+use crate::{Error, attention::Shape, error::expect_range};
+
+/// What [`Random`] draws.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Draw {
+    /// Query heads; each has its own draws.
+    pub heads: usize,
+    /// Places with queries, rounded up to whole blocks.
+    pub queries: usize,
+    /// Places with keys, rounded up to whole blocks.
+    pub keys: usize,
+    /// Places in a block, of queries as of keys; BigBird takes 64.
+    pub block: usize,
+    /// Blocks of keys drawn for each block of queries; BigBird takes 3.
+    pub count: usize,
+    /// The draws of a block depend on the seed, the head and its index, on `count` and the number of key blocks.
+    pub seed: u64,
+}
+
+/// Random blocks of keys for each head and block of queries, in both directions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Random {
+    heads: usize,
+    query_blocks: usize,
+    block: usize,
+    count: usize,
+    /// `[heads, query_blocks, count]`, each row ascending.
+    drawn: Vec<u32>,
+}
+
+impl Random {
+    /// Draws the blocks. Heads and places beyond those of `draw` see nothing. Refuses blocks of 0
+    /// places and counts above the number of key blocks.
+    pub fn new(draw: Draw) -> Result<Self, Error> {
+        let Draw { heads, queries, keys, block, count, seed } = draw;
+        if block == 0 {
+            return Err(Error::Zero { what: "block" });
+        }
+        let (query_blocks, key_blocks) = (queries.div_ceil(block), keys.div_ceil(block));
+        expect_range("keys", keys, keys <= u32::MAX as usize, "places below 2³²")?;
+        expect_range("count", count, count <= key_blocks, "the number of key blocks")?;
+        let len = heads.checked_mul(query_blocks).and_then(|rows| rows.checked_mul(count));
+        let mut drawn = Vec::new();
+        drawn.try_reserve_exact(len.ok_or(Error::TooLarge)?).map_err(|_| Error::TooLarge)?;
+        if count > 0 {
+            for head in 0..heads as u64 {
+                for query_block in 0..query_blocks as u64 {
+                    let generator = Generator::new([seed, head, query_block]);
+                    drawn.extend(distinct(count as u32, key_blocks as u32, generator));
+                }
+            }
+        }
+        Ok(Self { heads, query_blocks, block, count, drawn })
+    }
+
+    /// The blocks of keys that a block of queries sees, ascending.
+    fn row(&self, head: usize, query_block: usize) -> &[u32] {
+        if head >= self.heads || query_block >= self.query_blocks {
+            return &[];
+        }
+        let row = head * self.query_blocks + query_block;
+        &self.drawn[row * self.count..(row + 1) * self.count]
+    }
+
+    /// The indices of the blocks that the places touch.
+    fn blocks(&self, places: &Range<usize>) -> Range<usize> {
+        places.start / self.block..(places.end - 1) / self.block + 1
+    }
+}
+
+impl Pattern for Random {
+    fn sees(&self, pair: Pair) -> bool {
+        let key_block = pair.key / self.block;
+        let row = self.row(pair.head, pair.query / self.block);
+        row.binary_search_by(|&drawn| (drawn as usize).cmp(&key_block)).is_ok()
+    }
+
+    fn coverage(&self, tile: &Tile) -> Coverage {
+        let keys = self.blocks(&tile.keys);
+        let queries = self.blocks(&tile.queries);
+        let all = queries.len() * keys.len();
+        let visible = queries.map(|query_block| {
+            let row = self.row(tile.head, query_block);
+            let below = |end: usize| row.partition_point(|&drawn| (drawn as usize) < end);
+            below(keys.end) - below(keys.start)
+        });
+        Coverage::of(visible.sum(), all)
+    }
+
+    fn hide(&self, first: Pair, scores: &mut [f32]) {
+        let row = self.row(first.head, first.query / self.block);
+        let passed = row.partition_point(|&drawn| (drawn as usize) < first.key / self.block);
+        let visible = row[passed..].iter().map(|&drawn| {
+            let start = drawn as usize * self.block;
+            start..start + self.block
+        });
+        ranges::keep(first.key, scores, visible);
+    }
+
+    fn check(&self, shape: &Shape) -> Result<(), Error> {
+        let enough = shape.heads <= self.heads;
+        expect_range("heads", shape.heads, enough, "the heads that random blocks were drawn for")
+    }
+}
+
+/// `count` of the numbers below `end`, each set equally likely, in ascending order (Floyd's algorithm).
+fn distinct(count: u32, end: u32, mut generator: Generator) -> Vec<u32> {
+    let mut drawn = Vec::with_capacity(count as usize);
+    for greatest in end - count..end {
+        let next = generator.up_to(greatest);
+        match drawn.binary_search(&next) {
+            Ok(_) => drawn.push(greatest),
+            Err(index) => drawn.insert(index, next),
+        }
+    }
+    drawn
+}
+
+/// SplitMix64, Steele et al. 2014, <https://doi.org/10.1145/2660193.2660195>.
+struct Generator(u64);
+
+impl Generator {
+    fn new(seeds: [u64; 3]) -> Self {
+        seeds.into_iter().fold(Self(0), |mut mixed, seed| Self(mixed.next() ^ seed))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        x ^ (x >> 31)
+    }
+
+    /// Uniform in `0..=greatest`; the bias of multiplying instead of rejecting is below 2⁻³².
+    fn up_to(&mut self, greatest: u32) -> u32 {
+        ((u128::from(self.next()) * (u128::from(greatest) + 1)) >> 64) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::visible_keys, *};
+
+    const DRAW: Draw = Draw { heads: 2, queries: 4000, keys: 40, block: 4, count: 3, seed: 5 };
+
+    #[test]
+    fn every_query_sees_as_many_whole_blocks_as_drawn() {
+        let pattern = Random::new(DRAW).unwrap();
+        for query in 0..400 {
+            let keys = visible_keys(&pattern, query, 40);
+            assert_eq!(keys.len(), DRAW.count * DRAW.block);
+            assert!(keys.chunks(4).all(|block| block[0] % 4 == 0 && block[3] == block[0] + 3));
+        }
+    }
+
+    #[test]
+    fn every_block_and_every_pair_of_blocks_is_equally_likely() {
+        let pattern = Random::new(DRAW).unwrap();
+        let rows: Vec<&[u32]> = pattern.drawn.chunks(3).collect();
+        let share = |blocks: &[u32]| {
+            let hits = rows.iter().filter(|row| blocks.iter().all(|b| row.contains(b))).count();
+            hits as f64 / rows.len() as f64
+        };
+        for (blocks, chance) in (0..10)
+            .map(|a| (vec![a], 3.0 / 10.0))
+            .chain((0..9).map(|a| (vec![a, a + 1], 3.0 / 10.0 * 2.0 / 9.0)))
+        {
+            // Five standard deviations of a binomial share.
+            let bound = 5.0 * (chance * (1.0 - chance) / rows.len() as f64).sqrt();
+            assert!((share(&blocks) - chance).abs() < bound, "{blocks:?}: {}", share(&blocks));
+        }
+    }
+
+    #[test]
+    fn seed_head_and_query_block_each_change_the_draws() {
+        let first = Random::new(DRAW).unwrap();
+        let other = Random::new(Draw { seed: 6, ..DRAW }).unwrap();
+        let head = |pattern: &Random, head| {
+            (0..100).flat_map(|block| pattern.row(head, block).to_vec()).collect::<Vec<_>>()
+        };
+        assert_ne!(head(&first, 0), head(&other, 0));
+        assert_ne!(head(&first, 0), head(&first, 1));
+        assert!((1..100).any(|block| first.row(0, block) != first.row(0, 0)));
+    }
+
+    #[test]
+    fn more_heads_and_queries_leave_the_draws_unchanged() {
+        let small = Random::new(Draw { heads: 1, queries: 30, ..DRAW }).unwrap();
+        let large = Random::new(DRAW).unwrap();
+        assert!((0..8).all(|block| small.row(0, block) == large.row(0, block)));
+        assert_eq!(small.row(0, 7).len(), DRAW.count);
+    }
+
+    #[test]
+    fn the_draws_of_a_seed_never_change() {
+        // Trained models depend on them; computed apart from this code.
+        let pattern = Random::new(DRAW).unwrap();
+        let rows = [pattern.row(0, 0), pattern.row(1, 0), pattern.row(1, 999)];
+        assert_eq!(rows, [[0, 2, 7], [1, 5, 8], [0, 1, 9]]);
+    }
+
+    #[test]
+    fn settings_without_meaning_are_refused() {
+        let refusal = |draw| Random::new(draw).unwrap_err();
+        assert_eq!(refusal(Draw { block: 0, ..DRAW }), Error::Zero { what: "block" });
+        assert!(matches!(refusal(Draw { count: 11, ..DRAW }), Error::Range { what: "count", .. }));
+        assert_eq!(refusal(Draw { heads: usize::MAX, ..DRAW }), Error::TooLarge);
+    }
+}

@@ -1,0 +1,432 @@
+//! The gradient of the reference, step by step from the output back to the inputs.
+
+use crate::attention::{
+    Bias, Gradients, Score,
+    reference::{Call, Formed, Row, Values, cosine, dot, feature::Side},
+};
+
+impl Call<'_, '_> {
+    pub(super) fn backward(&self, d_out: &[f64]) -> Values {
+        let mut d = Values::from(&Gradients::zeros(self.attention));
+        let (weights, _) = self.weights();
+        for (batch, head) in self.heads() {
+            let formed = self.form_head(batch, head);
+            let mut d_formed =
+                Formed { queries: zeros(&formed.queries), keys: zeros(&formed.keys) };
+            for (query, q) in formed.queries.iter().enumerate() {
+                let row = Row { batch, head, query };
+                let d_weights = self.mix_backward(row, &weights, d_out, &mut d);
+                let d_scores = softmax_backward(&weights[self.row_range(row)], &d_weights);
+                for (key, (k, d_score)) in formed.keys.iter().zip(d_scores).enumerate() {
+                    self.biases_backward(row, key, d_score, &mut d);
+                    let d_compared = self.cap_backward(self.compare(head, q, k), d_score);
+                    let (d_q, d_k) = self.compare_backward(head, (q, k), d_compared, &mut d.score);
+                    add(&mut d_formed.queries[query], d_q);
+                    add(&mut d_formed.keys[key], d_k);
+                }
+            }
+            self.form_head_backward(batch, head, &d_formed, &mut d);
+        }
+        d
+    }
+
+    /// Adds the gradients of values, relative values and centers; returns that of the row's weights.
+    fn mix_backward(&self, row: Row, weights: &[f64], d_out: &[f64], d: &mut Values) -> Vec<f64> {
+        let d_out = &d_out[self.out_range(row)];
+        let mut d_weights = Vec::new();
+        for (key, weight) in weights[self.row_range(row)].iter().enumerate() {
+            let factor = self.weight_factor(row, key);
+            let d_kept = dot(d_out, &self.value(row, key));
+            d_weights.push(d_kept * factor);
+
+            let d_value = scaled(d_out, weight * factor);
+            if let Some(vectors) = &self.attention.relative_values {
+                let vector = self.vector_range(vectors, row, key, d_value.len());
+                add(&mut d.relative_values[vector], d_value.iter().copied());
+            }
+            add(&mut d.v[self.v_range(row, key)], d_value);
+            if let Some(focus) = self.attention.focus {
+                let center = self.row_index(row);
+                let off = self.pair(row, key).key as f64 - self.values.centers[center];
+                let d_factor = d_kept * weight;
+                d.centers[center] += d_factor * factor * off / f64::from(focus.deviation).powi(2);
+            }
+        }
+        d_weights
+    }
+
+    /// Adds the gradients of every bias, and of the queries that relative biases read.
+    fn biases_backward(&self, row: Row, key: usize, d_score: f64, d: &mut Values) {
+        for (i, bias) in self.attention.biases.iter().enumerate() {
+            match *bias {
+                Bias::Relative { vectors, query_bias, scale } => {
+                    let d_dot = f64::from(scale) * d_score;
+                    let vector =
+                        self.vector_range(&vectors, row, key, self.attention.shape.head_dim);
+                    let d_q = scaled(&self.values.biases[i].table[vector.clone()], d_dot);
+                    let d_vector = scaled(&self.relative_query(i, row), d_dot);
+                    add(&mut d.biases[i].table[vector], d_vector);
+                    if query_bias.is_some() {
+                        let head = self.head_range(row.head);
+                        add(&mut d.biases[i].query_bias[head], d_q.iter().copied());
+                    }
+                    add(&mut d.q[self.q_range(row)], d_q);
+                }
+                Bias::Dense { learned: false, .. } => {}
+                _ => {
+                    let (cell, factor) = self.bias_cell(i, row, key);
+                    d.biases[i].table[cell] += factor * d_score;
+                }
+            }
+        }
+    }
+
+    fn cap_backward(&self, compared: f64, d_score: f64) -> f64 {
+        match self.attention.soft_cap.map(f64::from) {
+            Some(cap) => d_score * (1.0 - (compared / cap).tanh().powi(2)),
+            None => d_score,
+        }
+    }
+
+    /// The gradients of a formed query and key; that of the additive weight is added to `d_weight`.
+    fn compare_backward(
+        &self,
+        head: usize,
+        (q, k): (&[f64], &[f64]),
+        d_compared: f64,
+        d_weight: &mut [f64],
+    ) -> (Vec<f64>, Vec<f64>) {
+        match self.attention.score {
+            Score::Dot { scale } => {
+                let d_dot = f64::from(scale) * d_compared;
+                (scaled(k, d_dot), scaled(q, d_dot))
+            }
+            Score::Cosine { scale } => {
+                let d_cosine = f64::from(scale) * d_compared;
+                (scaled(&cosine_slope(q, k), d_cosine), scaled(&cosine_slope(k, q), d_cosine))
+            }
+            Score::Additive { .. } => {
+                let head = self.head_range(head);
+                let tanh: Vec<f64> = q.iter().zip(k).map(|(q, k)| (q + k).tanh()).collect();
+                add(&mut d_weight[head.clone()], scaled(&tanh, d_compared));
+                let d_sum: Vec<f64> = (tanh.iter().zip(&self.values.score[head]))
+                    .map(|(tanh, weight)| d_compared * weight * (1.0 - tanh * tanh))
+                    .collect();
+                (d_sum.clone(), d_sum)
+            }
+        }
+    }
+
+    /// Adds the gradients of queries, query bias, keys and δ from those of one head's formed vectors.
+    fn form_head_backward(&self, batch: usize, head: usize, d_formed: &Formed, d: &mut Values) {
+        for (query, d_formed) in d_formed.queries.iter().enumerate() {
+            let row = Row { batch, head, query };
+            let at = (head, Side::Query, self.attention.first_query + query);
+            let d_q = self.form_backward(at, &self.biased_query(row), d_formed, &mut d.features);
+            if self.attention.query_bias.is_some() {
+                add(&mut d.query_bias[self.head_range(head)], d_q.iter().copied());
+            }
+            add(&mut d.q[self.q_range(row)], d_q);
+        }
+        for (key, d_formed) in d_formed.keys.iter().enumerate() {
+            let range = self.k_range(batch, head, key);
+            let at = (head, Side::Key, self.attention.first_key + key);
+            let k = &self.values.k[range.clone()];
+            let d_k = self.form_backward(at, k, d_formed, &mut d.features);
+            add(&mut d.k[range], d_k);
+        }
+    }
+}
+
+fn softmax_backward(weights: &[f64], d_weights: &[f64]) -> Vec<f64> {
+    let mean = dot(weights, d_weights);
+    weights.iter().zip(d_weights).map(|(weight, d)| weight * (d - mean)).collect()
+}
+
+/// The gradient of `cosine(a, b)` for `a`; 0 when either vector is 0.
+fn cosine_slope(a: &[f64], b: &[f64]) -> Vec<f64> {
+    let (square, norms) = (dot(a, a), dot(a, a).sqrt() * dot(b, b).sqrt());
+    if norms == 0.0 {
+        return vec![0.0; a.len()];
+    }
+    let cosine = cosine(a, b);
+    a.iter().zip(b).map(|(a, b)| b / norms - cosine * a / square).collect()
+}
+
+fn add(sum: &mut [f64], terms: impl IntoIterator<Item = f64>) {
+    for (sum, term) in sum.iter_mut().zip(terms) {
+        *sum += term;
+    }
+}
+
+fn scaled(x: &[f64], factor: f64) -> Vec<f64> {
+    x.iter().map(|x| factor * x).collect()
+}
+
+fn zeros(vectors: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    vectors.iter().map(|vector| vec![0.0; vector.len()]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use super::*;
+    use crate::attention::{
+        Angles, Attention, Buckets, DELTA_RANGE, Dropout, Feature, FeatureKind, Focus, Inputs,
+        Layout, Magnitude, Relative, Shape, alibi_slopes,
+        pattern::{Causal, Full},
+        reference::values::widen,
+    };
+
+    // A central difference errs by STEP²/6 times a third derivative (here ≲ 10) and by f64's rounding
+    // over STEP: 2e-10 and 1e-11.
+    const STEP: f64 = 1e-5;
+    const TOLERANCE: f64 = 1e-8;
+    // Far above what rounding leaves of a gradient that is 0.
+    const LEARNS: f64 = 1e-6;
+
+    #[test]
+    fn every_gradient_is_the_slope_of_the_loss() {
+        for (name, attention) in cases() {
+            let mut call = call(&attention);
+            let d_out = widen(data(9, attention.shape.out_len()));
+            let gradients = call.backward(&d_out);
+            for (i, (slice, found)) in gradients.slices().into_iter().enumerate() {
+                let learned = found.iter().any(|gradient| gradient.abs() > LEARNS);
+                assert!(found.is_empty() || learned, "{name}: nothing reaches {slice}");
+                for (j, found) in found.iter().enumerate() {
+                    let value = slices_mut(&mut call.values)[i][j];
+                    let mut loss = |value| {
+                        slices_mut(&mut call.values)[i][j] = value;
+                        dot(&call.forward().out, &d_out)
+                    };
+                    let slope = (loss(value + STEP) - loss(value - STEP)) / (2.0 * STEP);
+                    loss(value);
+                    assert!(
+                        (found - slope).abs() <= TOLERANCE * slope.abs().max(1.0),
+                        "{name}: {slice}[{j}] is {found}, the slope is {slope}",
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn delta_learns_on_its_bounds_and_not_beyond() {
+        let (low, high) = DELTA_RANGE;
+        for (delta, learns) in [(low, true), (high, true), (low - 0.1, false), (high + 0.1, false)]
+        {
+            let deltas = vec![delta; 2 * 4].leak();
+            let features = vec![polar(Magnitude::Softplus, Some(deltas), 0..4, 0..2)];
+            let attention = Attention { features, ..base() };
+            let d_out = widen(data(9, attention.shape.out_len()));
+            for d_delta in &call(&attention).backward(&d_out).features[0] {
+                assert_eq!(d_delta.abs() > LEARNS, learns, "{delta}: {d_delta}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_zero_vector_has_no_cosine_gradient() {
+        let attention = Attention { score: Score::Cosine { scale: 2.0 }, ..base() };
+        let mut call = call(&attention);
+        call.values.q[..4].fill(0.0);
+        let gradients = call.backward(&vec![1.0; attention.shape.out_len()]);
+        assert_eq!(gradients.q[..4], [0.0; 4]);
+        assert!(gradients.slices().iter().all(|(_, values)| values.iter().all(|d| d.is_finite())));
+    }
+
+    /// A table of calls that together make every choice, tiny enough to try every coordinate.
+    fn cases() -> Vec<(&'static str, Attention<'static>)> {
+        let base = base();
+        let grouped = Shape { kv_heads: 1, ..base.shape };
+        // The third is above the clamp's range, the seventh below.
+        let delta: &[f32] = &[-1.0, -6.0, 0.5, -3.0, -0.2, -4.0, -7.0, -2.0];
+        let half_delta: &[f32] = &[-0.7, -2.5, -5.0, -0.1];
+        let features = |features| Attention { features, ..base.clone() };
+        let bias = |bias| Attention { biases: vec![bias], pattern: &Full, ..base.clone() };
+        let cosine = Score::Cosine { scale: 3.0 };
+        let additive = Score::Additive { weight: data(4, 8) };
+        let unequal = Relative { table: data(5, 4 * 4), per_head: false, left: 1, right: 2 };
+        let per_head = Relative { table: data(5, 2 * 4 * 4), per_head: true, ..unequal };
+        let values = Relative { table: data(6, 3 * 3), per_head: false, left: 1, right: 1 };
+        let head_values = Relative { table: data(6, 2 * 3 * 3), per_head: true, ..values };
+        let both_ways = Buckets { count: 8, max_distance: 6, bidirectional: true };
+        let dense = |values, shape, learned| Bias::Dense { values, shape, learned };
+        let mut hiding = data(7, 12).to_vec();
+        hiding[4..7].fill(f32::NEG_INFINITY);
+        let focus = Focus { centers: data(8, 12), deviation: 1.5 };
+        let dropout = Dropout { rate: 0.4, seed: 3 };
+        vec![
+            ("dot", base.clone()),
+            ("full", Attention { pattern: &Full, ..base.clone() }),
+            ("blind row", Attention { first_query: 0, ..base.clone() }),
+            ("grouped", Attention { shape: grouped, ..base.clone() }),
+            ("cosine", Attention { score: cosine, ..base.clone() }),
+            ("additive", Attention { score: additive, ..base.clone() }),
+            ("soft cap", Attention { soft_cap: Some(0.8), ..base.clone() }),
+            ("query bias", Attention { query_bias: Some(data(10, 8)), ..base.clone() }),
+            (
+                "additive, capped and biased",
+                Attention {
+                    score: additive,
+                    soft_cap: Some(0.8),
+                    query_bias: Some(data(10, 8)),
+                    ..base.clone()
+                },
+            ),
+            ("interleaved", features(vec![rotary(Layout::Interleaved, 0..4, 0..2)])),
+            ("half-split", features(vec![rotary(Layout::HalfSplit, 0..4, 0..2)])),
+            ("partial rotary", features(vec![rotary(Layout::HalfSplit, 1..3, 1..2)])),
+            ("softplus", features(vec![polar(Magnitude::Softplus, None, 0..4, 0..2)])),
+            ("delta", features(vec![polar(Magnitude::Softplus, Some(delta), 0..4, 0..2)])),
+            ("relu", features(vec![polar(Magnitude::Relu, Some(delta), 0..4, 0..2)])),
+            ("identity", features(vec![polar(Magnitude::Identity, Some(delta), 0..4, 0..2)])),
+            (
+                "partial polar beside rotary",
+                features(vec![
+                    polar(Magnitude::Softplus, Some(half_delta), 2..4, 0..2),
+                    rotary(Layout::Interleaved, 0..2, 0..2),
+                ]),
+            ),
+            (
+                "another feature in each head",
+                features(vec![
+                    rotary(Layout::HalfSplit, 0..4, 0..1),
+                    polar(Magnitude::Identity, Some(delta), 0..4, 1..2),
+                ]),
+            ),
+            (
+                "cosine of grouped polar",
+                Attention {
+                    shape: grouped,
+                    score: cosine,
+                    query_bias: Some(data(10, 8)),
+                    features: vec![
+                        polar(Magnitude::Relu, None, 0..1, 0..2),
+                        polar(Magnitude::Softplus, Some(half_delta), 1..3, 0..2),
+                    ],
+                    ..base.clone()
+                },
+            ),
+            ("slopes", bias(Bias::Slopes { slopes: alibi_slopes(2).leak() })),
+            ("buckets", bias(Bias::Buckets { table: data(5, 16), buckets: both_ways })),
+            (
+                "causal buckets",
+                Attention {
+                    biases: vec![Bias::Buckets {
+                        table: data(5, 8),
+                        buckets: Buckets { count: 4, max_distance: 6, bidirectional: false },
+                    }],
+                    ..base.clone()
+                },
+            ),
+            ("table", bias(Bias::Table { table: data(5, 8), left: 1, right: 2 })),
+            ("shaw", bias(Bias::Relative { vectors: unequal, query_bias: None, scale: 0.5 })),
+            (
+                "transformer-xl",
+                Attention {
+                    query_bias: Some(data(10, 8)),
+                    ..bias(Bias::Relative {
+                        vectors: per_head,
+                        query_bias: Some(data(11, 8)),
+                        scale: 0.5,
+                    })
+                },
+            ),
+            ("dense", bias(dense(data(7, 48), [2, 2, 3, 4], true))),
+            ("broadcast dense", bias(dense(data(7, 8), [2, 1, 1, 4], true))),
+            ("hiding dense", bias(dense(hiding.clone().leak(), [1, 1, 3, 4], true))),
+            ("fixed dense", bias(dense(hiding.leak(), [1, 1, 3, 4], false))),
+            ("relative values", Attention { relative_values: Some(values), ..base.clone() }),
+            ("per head", Attention { relative_values: Some(head_values), ..base.clone() }),
+            ("focus", Attention { focus: Some(focus), ..base.clone() }),
+            ("dropout", Attention { dropout: Some(dropout), ..base.clone() }),
+            (
+                "everything",
+                Attention {
+                    shape: grouped,
+                    query_bias: Some(data(10, 8)),
+                    features: vec![
+                        rotary(Layout::HalfSplit, 0..2, 0..2),
+                        polar(Magnitude::Softplus, Some(half_delta), 2..4, 0..2),
+                    ],
+                    soft_cap: Some(0.8),
+                    biases: vec![
+                        Bias::Slopes { slopes: alibi_slopes(2).leak() },
+                        Bias::Table { table: data(5, 8), left: 1, right: 2 },
+                        Bias::Relative {
+                            vectors: per_head,
+                            query_bias: Some(data(11, 8)),
+                            scale: 0.5,
+                        },
+                        dense(data(7, 12), [1, 1, 3, 4], true),
+                        dense(data(7, 8), [1, 2, 1, 4], true),
+                    ],
+                    focus: Some(focus),
+                    dropout: Some(dropout),
+                    relative_values: Some(head_values),
+                    ..base
+                },
+            ),
+        ]
+    }
+
+    /// Queries at places 2 to 4 and keys at places 1 to 4, under a causal pattern.
+    fn base() -> Attention<'static> {
+        let shape = Shape {
+            batch: 2,
+            heads: 2,
+            kv_heads: 2,
+            queries: 3,
+            keys: 4,
+            head_dim: 4,
+            value_dim: 3,
+        };
+        Attention { first_query: 2, first_key: 1, ..Attention::new(shape, &Causal { offset: 0 }) }
+    }
+
+    fn rotary(layout: Layout, channels: Range<usize>, heads: Range<usize>) -> Feature<'static> {
+        let frequencies = Angles::rotary_frequencies(channels.len(), 100.0);
+        let angles = Box::leak(Box::new(Angles::new(&frequencies, 0..8, 1.2)));
+        Feature { kind: FeatureKind::Rotary { layout }, channels, heads, angles }
+    }
+
+    fn polar(
+        magnitude: Magnitude,
+        delta: Option<&'static [f32]>,
+        channels: Range<usize>,
+        heads: Range<usize>,
+    ) -> Feature<'static> {
+        let frequencies = Angles::polar_frequencies(channels.len(), 100.0);
+        let angles = Box::leak(Box::new(Angles::new(&frequencies, 0..8, 0.9)));
+        Feature { kind: FeatureKind::Polar { magnitude, delta }, channels, heads, angles }
+    }
+
+    fn call<'c>(attention: &'c Attention<'static>) -> Call<'c, 'static> {
+        let shape = &attention.shape;
+        let (q, k, v) = (data(1, shape.q_len()), data(2, shape.k_len()), data(3, shape.v_len()));
+        Call::new(attention, &Inputs { q, k, v }).unwrap()
+    }
+
+    /// Numbers in (−1.5, 1.5) from a linear congruential generator; they live as long as the tests.
+    fn data(seed: u64, len: usize) -> &'static [f32] {
+        let mut state = seed;
+        let numbers = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(seed | 1);
+            ((state >> 40) as f32 / (1 << 24) as f32 - 0.5) * 3.0
+        });
+        numbers.skip(4).take(len).collect::<Vec<_>>().leak()
+    }
+
+    /// The slices of [`Values::slices`], in its order, to be nudged.
+    fn slices_mut(values: &mut Values) -> Vec<&mut [f64]> {
+        let Values { q, k, v, score, query_bias, features, biases, relative_values, centers } =
+            values;
+        let single = [q, k, v, score, query_bias, relative_values, centers];
+        let biases = biases.iter_mut().flat_map(|bias| [&mut bias.table, &mut bias.query_bias]);
+        let all = single.into_iter().chain(features).chain(biases);
+        all.map(|values| &mut values[..]).collect()
+    }
+}

@@ -1,0 +1,185 @@
+//! The forward pass: features of the queries times the sums over keys.
+
+use std::ops::Range;
+
+use super::{
+    LinearAttention, LinearOutput, LinearState,
+    head::{Head, Seen, slice_mut},
+    inverse,
+    product::{add_tile_product, product, tile_of},
+    segment::Segment,
+    state::Past,
+};
+use crate::{
+    Error,
+    attention::Inputs,
+    error::expect_len,
+    memory::scratch::{Buffer, Scratch},
+    simd::{
+        elu::{DotVector, Lower, SumRows},
+        matmul::Accumulate,
+        rows::ScaleRows,
+    },
+    tile::TILE,
+};
+
+impl LinearAttention<'_> {
+    /// Computes the output and each row's denominator.
+    pub fn forward(&self, inputs: &Inputs) -> Result<LinearOutput, Error> {
+        self.check_inputs(inputs)?;
+        let mut made = LinearOutput {
+            out: vec![0.0; self.shape.out_len()],
+            normaliser: vec![0.0; self.shape.rows()],
+        };
+        self.forward_into(inputs, &mut made.out, &mut made.normaliser)?;
+        Ok(made)
+    }
+
+    /// [`Self::forward`] into buffers of the caller.
+    pub fn forward_into(
+        &self,
+        inputs: &Inputs,
+        out: &mut [f32],
+        normaliser: &mut [f32],
+    ) -> Result<(), Error> {
+        self.check_inputs(inputs)?;
+        expect_len("out", out.len(), self.shape.out_len())?;
+        expect_len("normaliser", normaliser.len(), self.shape.rows())?;
+        let mut state = LinearState::new(self);
+        if self.causal {
+            self.attend_causally(&mut state, inputs, out, normaliser);
+        } else {
+            self.absorb_keys(&mut state, inputs);
+            self.attend_to(&state, inputs, out, normaliser);
+        }
+        Ok(())
+    }
+
+    /// Each query reads the state and the tokens up to its own; at the end the state has taken in all tokens.
+    pub(super) fn attend_causally(
+        &self,
+        state: &mut LinearState,
+        inputs: &Inputs,
+        out: &mut [f32],
+        normaliser: &mut [f32],
+    ) {
+        let cuts = self.cuts(self.shape.queries);
+        let mut starts = self.sum_keys(state, &cuts[..cuts.len() - 1], inputs);
+        let sums = starts.before_each(state, &self.shape);
+        let tasks = self.tasks(&cuts, out, normaliser).zip(sums).collect();
+        self.run(tasks, |(mut task, mut sums), scratch| {
+            let head = Head { linear: self, inputs: *inputs, kv_head: task.segment.kv_head };
+            let Scratch { queries, key_rows, key_cols, scores, sum, .. } = scratch;
+            for (tokens, own) in task.segment.chunks() {
+                let keys = head.keys(&tokens, key_rows);
+                let seen = head.seen(tokens.len(), keys, key_cols);
+                let chunk = Chunk { head, tokens, past: sums.past(), seen };
+                chunk.attend(&mut task, own, [queries, scores, sum]);
+                head.absorb(keys, &mut sums);
+            }
+        });
+    }
+
+    /// Each query reads the state.
+    pub(super) fn attend_to(
+        &self,
+        state: &LinearState,
+        inputs: &Inputs,
+        out: &mut [f32],
+        normaliser: &mut [f32],
+    ) {
+        let cuts = self.cuts(self.shape.queries);
+        let pasts: Vec<Past> = state.heads(&self.shape).collect();
+        self.run(self.tasks(&cuts, out, normaliser).collect(), |mut task, scratch| {
+            let head = Head { linear: self, inputs: *inputs, kv_head: task.segment.kv_head };
+            let Scratch { queries, scores, sum, .. } = scratch;
+            for (tokens, own) in task.segment.chunks() {
+                let chunk = Chunk { head, tokens, past: pasts[head.kv_head], seen: None };
+                chunk.attend(&mut task, own, [queries, scores, sum]);
+            }
+        });
+    }
+
+    /// Adds all keys and values to the state.
+    pub(super) fn absorb_keys(&self, state: &mut LinearState, inputs: &Inputs) {
+        self.sum_keys(state, &self.cuts(self.shape.keys), inputs);
+    }
+
+    fn sum_keys(
+        &self,
+        state: &mut LinearState,
+        cuts: &[Range<usize>],
+        inputs: &Inputs,
+    ) -> LinearState {
+        self.scan(state, cuts, |kv_head, tokens, sums, scratch| {
+            let head = Head { linear: self, inputs: *inputs, kv_head };
+            head.absorb(head.keys(tokens, &mut scratch.key_rows), sums);
+        })
+    }
+
+    fn tasks<'o>(
+        &self,
+        cuts: &[Range<usize>],
+        out: &'o mut [f32],
+        normaliser: &'o mut [f32],
+    ) -> impl Iterator<Item = Task<'o>> {
+        let out = self.share_queries(out, cuts, self.shape.value_dim);
+        let normaliser = self.share_queries(normaliser, cuts, 1);
+        let made = out.into_iter().zip(normaliser);
+        self.segments(cuts).zip(made).map(|(segment, (out, normaliser))| Task {
+            segment,
+            out,
+            normaliser,
+        })
+    }
+}
+
+/// Some queries of the heads that read one key head, and where their results go.
+struct Task<'o> {
+    segment: Segment,
+    /// Of each head, `[queries, value_dim]`.
+    out: Vec<&'o mut [f32]>,
+    /// Of each head, `[queries]`.
+    normaliser: Vec<&'o mut [f32]>,
+}
+
+/// A chunk of queries and what they see.
+struct Chunk<'s> {
+    head: Head<'s>,
+    tokens: Range<usize>,
+    past: Past<'s>,
+    seen: Option<Seen<'s>>,
+}
+
+impl Chunk<'_> {
+    /// `out = (φ(q)·S + lower(φ(q)·φ(k)ᵀ)·v) / normaliser` for each head; `own` is the chunk's place in the task.
+    fn attend(&self, task: &mut Task, own: Range<usize>, buffers: [&mut Buffer; 3]) {
+        let Self { head, tokens, past, seen } = self;
+        let LinearAttention { shape, simd, epsilon, .. } = *head.linear;
+        let [features, scores, factors] = buffers;
+        for (member, (out, normaliser)) in task.out.iter_mut().zip(&mut task.normaliser).enumerate()
+        {
+            let out = slice_mut(out, &own, shape.value_dim);
+            let normaliser = &mut normaliser[own.clone()];
+            let features = head.queries(member, tokens, features);
+            simd.run(DotVector { rows: features, vector: past.z, dots: normaliser });
+            let sizes = [own.len(), shape.head_dim, shape.value_dim];
+            product(simd, sizes, features, past.s, out, Accumulate::Overwrite);
+            if let Some(Seen { keys, cols, outline }) = seen {
+                let tile = scores.sized(TILE * TILE);
+                for region in outline.regions() {
+                    tile_of(simd, &region, shape.head_dim, features, cols, tile);
+                    simd.run(Lower { region: region.clone(), tile, shifts: None });
+                    simd.run(SumRows { region: region.clone(), tile, sums: normaliser });
+                    add_tile_product(simd, &region, shape.value_dim, tile, keys.values, out);
+                }
+            }
+            let factors = factors.sized(own.len());
+            for (sum, factor) in normaliser.iter_mut().zip(factors.iter_mut()) {
+                *sum += epsilon;
+                *factor = inverse(*sum);
+            }
+            simd.run(ScaleRows { values: out, width: shape.value_dim, factors });
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Tables of angles, kept: all layers and steps of a model ask for the same, and a table of sines costs more than turning
+//! keys by it.
+
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use crate::attention::Angles;
+
+/// Tables kept at most; a model has one for each encoding and size of head.
+const KEPT: usize = 8;
+
+/// The most recently used last.
+static TABLES: Mutex<Vec<Table>> = Mutex::new(Vec::new());
+
+/// Angles and all they were made of.
+struct Table {
+    frequencies: Vec<f64>,
+    amplitude: f64,
+    places: Range<usize>,
+    angles: Arc<Angles>,
+}
+
+impl Angles {
+    /// [`Self::new`] for these places and perhaps for more, from a few tables that are kept.
+    pub fn kept(frequencies: &[f64], places: Range<usize>, amplitude: f64) -> Arc<Self> {
+        let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |table: &Table| table.amplitude == amplitude && table.frequencies == frequencies;
+        let within = |inner: &Range<usize>, outer: &Range<usize>| {
+            outer.start <= inner.start && inner.end <= outer.end
+        };
+        let serves = |table: &Table| same(table) && within(&places, &table.places);
+        if let Some(at) = tables.iter().rposition(serves) {
+            let found = tables.remove(at);
+            let angles = found.angles.clone();
+            tables.push(found);
+            return angles;
+        }
+        // Decoding asks for one more place each time.
+        let count = places.len().checked_next_power_of_two().unwrap_or(places.len());
+        let places = places.start..places.start.saturating_add(count);
+        let angles = Arc::new(Self::new(frequencies, places.clone(), amplitude));
+        tables.retain(|table| !(same(table) && within(&table.places, &places)));
+        if tables.len() == KEPT {
+            tables.remove(0);
+        }
+        let frequencies = frequencies.to_vec();
+        tables.push(Table { frequencies, amplitude, places, angles: angles.clone() });
+        angles
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_the_angles_asked_for_whichever_were_asked_for_before() {
+        let (slow, fast) = (Angles::rotary_frequencies(8, 1e4), Angles::polar_frequencies(4, 10.0));
+        let asked =
+            [(0..5, 1.0), (3..70, 1.0), (69..80, 1.0), (0..5, 2.0), (200..900, 1.0), (7..8, 1.0)];
+        for frequencies in [&slow, &fast, &slow] {
+            for (places, amplitude) in asked.clone() {
+                let found = Angles::kept(frequencies, places.clone(), amplitude);
+                let expected = Angles::new(frequencies, places.clone(), amplitude);
+                for place in places {
+                    assert_eq!(found.at(place), expected.at(place));
+                }
+            }
+        }
+        assert!(TABLES.lock().unwrap().len() <= KEPT);
+    }
+
+    #[test]
+    fn a_table_is_made_once() {
+        // Frequencies that no other test asks for.
+        let first = Angles::kept(&[0.123], 0..100, 1.0);
+        assert!(Arc::ptr_eq(&first, &Angles::kept(&[0.123], 7..128, 1.0)));
+        assert!(!Arc::ptr_eq(&first, &Angles::kept(&[0.123], 0..129, 1.0)));
+        assert!(!Arc::ptr_eq(&first, &Angles::kept(&[0.123], 0..100, 2.0)));
+    }
+}
