@@ -3,8 +3,11 @@
 use std::path::Path;
 
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
-use whatwhere_data::{BatchSize, DataSettings, Source};
-use whatwhere_transformer::ModelSettings;
+use whatwhere_data::{
+    BatchSize, DataSettings, Objective, Source,
+    settings::{Masked, Translate},
+};
+use whatwhere_transformer::{Family, ModelSettings};
 
 use crate::{
     Error,
@@ -93,9 +96,25 @@ impl RunSettings {
         }
         // Read again as text, so that an error can show its line.
         let text = toml::to_string(&table).map_err(|e| Error::Settings(e.to_string()))?;
-        let settings: Self = toml::from_str(&text).map_err(|e| Error::Settings(e.to_string()))?;
+        let mut settings: Self =
+            toml::from_str(&text).map_err(|e| Error::Settings(e.to_string()))?;
+        settings.choose_objective();
         settings.check()?;
         Ok(settings)
+    }
+
+    /// The objective that the family has by default where the data leave it open: an encoder fills blanks, an
+    /// encoder-decoder answers a task as it translates.
+    fn choose_objective(&mut self) {
+        let data = &mut self.data;
+        if data.objective.is_some() || matches!(data.source, Source::Pairs(_)) {
+            return;
+        }
+        data.objective = match self.model.family {
+            Family::Decoder => None,
+            Family::Encoder => Some(Masked::default().into()),
+            Family::EncoderDecoder => data.source.task().map(|_| Translate {}.into()),
+        };
     }
 
     /// The settings as TOML, every value written out.
@@ -134,7 +153,30 @@ impl RunSettings {
         training.optimiser.check()?;
         self.data.check()?;
         self.model.check()?;
-        Ok(())
+        self.check_objective()
+    }
+
+    /// Refuses an objective whose answers the model would see, or that its stacks cannot be asked for.
+    fn check_objective(&self) -> Result<(), Error> {
+        let objective = self.data.objective();
+        let reason = match (self.model.family, &objective) {
+            (Family::Decoder, Objective::NextToken(_) | Objective::Masked(_))
+            | (Family::Encoder, Objective::Masked(_))
+            | (Family::EncoderDecoder, Objective::Translate(_)) => return Ok(()),
+            (Family::Encoder, Objective::NextToken(_)) => {
+                "an encoder sees the token it would have to predict; use masked, or model.family = \"decoder\""
+            }
+            (Family::Encoder, Objective::Translate(_)) => {
+                "an encoder sees the translation it would have to predict; use model.family = \"encoder_decoder\""
+            }
+            (Family::Decoder, Objective::Translate(_)) => {
+                "a decoder alone reads no source; use model.family = \"encoder_decoder\""
+            }
+            (Family::EncoderDecoder, _) => {
+                "an encoder-decoder needs a source and a target; use translate with pairs or a task, or model.family = \"decoder\""
+            }
+        };
+        Err(Error::setting("data.objective", objective.name(), reason))
     }
 
     /// Learns from this file or folder instead; of pairs it is a table with both sides.
@@ -245,6 +287,19 @@ mod tests {
     }
 
     #[test]
+    fn a_family_has_its_own_objective() {
+        let objective = |changes: &[&str]| {
+            let changes: Vec<String> = changes.iter().map(|&change| change.into()).collect();
+            RunSettings::read("", &changes).unwrap().data.objective().name()
+        };
+        assert_eq!(objective(&[]), "next_token");
+        assert_eq!(objective(&["model.family=encoder"]), "masked");
+        assert_eq!(objective(&["model.family=encoder", "data.source=copy"]), "masked");
+        assert_eq!(objective(&["model.family=encoder_decoder", "data.source=copy"]), "translate");
+        assert_eq!(objective(&["model.family=encoder_decoder", "data.source=pairs"]), "translate");
+    }
+
+    #[test]
     fn written_settings_read_back_the_same() {
         let run = RunSettings::default();
         assert_eq!(RunSettings::read(&run.to_toml().unwrap(), &[]).unwrap(), run);
@@ -262,6 +317,9 @@ mod tests {
             ("", "training.optimiser=adem", "unknown variant `adem`, expected one of"),
             ("", "training.label_smoothing=1.5", "training.label_smoothing = 1.5"),
             ("", "model.attention.position=rotry", "unknown variant `rotry`"),
+            ("[model]\nfamily = 'encoder'", "data.objective=next_token", "use masked"),
+            ("", "model.family=encoder_decoder", "data.objective = next_token"),
+            ("", "data.objective={kind='masked',hidden=0.2}", "objective.hidden = 0.2"),
         ];
         for (text, change, expected) in cases {
             let text =

@@ -1,7 +1,10 @@
 //! Settings of a model, from one definition.
 
 use serde::{Deserialize, Serialize};
-use whatwhere_attention::AttentionSettings;
+use whatwhere_attention::{
+    AttentionSettings, Pattern,
+    pattern::{And, Causal},
+};
 use whatwhere_kernels::layer;
 
 use crate::Error;
@@ -296,8 +299,7 @@ impl ModelSettings {
                 return Err(Error::setting("memory", self.memory, reason));
             }
             if !settings.pattern.is_causal() {
-                let reason = "sees later tokens, which a decoder has to predict; use a causal one";
-                return Err(Error::setting("attention.pattern", settings.pattern.name(), reason));
+                return Err(sees_later(&settings.pattern));
             }
             if self.family == Family::EncoderDecoder {
                 self.attention(Site::Cross, layer)?;
@@ -305,6 +307,20 @@ impl ModelSettings {
         }
         Ok(())
     }
+}
+
+/// Refuses a decoder's pattern, and says how to have the part of it that a decoder may see.
+fn sees_later(pattern: &Pattern) -> Error {
+    let name = pattern.name();
+    let joined = And { of: vec![Causal::default().into(), pattern.clone()] };
+    let instead = match Pattern::from(joined).check() {
+        Err(_) => "use a causal one".into(),
+        Ok(()) => format!(
+            "use a causal one, or both: {{ kind = \"and\", of = [\"causal\", \"{name}\"] }}"
+        ),
+    };
+    let reason = format!("sees later tokens, which a decoder has to predict; {instead}");
+    Error::setting("attention.pattern", name, reason)
 }
 
 impl Site {
@@ -347,6 +363,8 @@ mod tests {
             ("attention = { width = 3 }", "set model.width"),
             ("attention = { postion = 'none' }", "unknown field `postion`"),
             ("attention = { pattern = 'full' }", "attention.pattern = full: sees later tokens"),
+            ("attention = { pattern = 'random' }", "of = [\"causal\", \"random\"]"),
+            ("attention = { pattern = 'predicted' }", "has to predict; use a causal one"),
             ("attention = { heads = 7 }", "heads = 7: does not divide width = 256"),
             ("family = 'encoder'\nmemory = 3", "only a decoder reads segment"),
             ("memory = 3\nattention = { position = 'learned' }", "memory = 3: with learned"),

@@ -28,7 +28,8 @@ pub struct DataSettings {
     /// Chorales and tasks have symbols of their own.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "some_name_or_table")]
     pub tokenizer: Option<TokenizerSettings>,
-    /// What is predicted; default `translate` for pairs, `next_token` for everything else.
+    /// What is predicted; default `translate` for pairs, otherwise by the family: `next_token` for a decoder, `masked` for an
+    /// encoder, `translate` for both.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "some_name_or_table")]
     pub objective: Option<Objective>,
     /// Share of the documents, or the tail of the only one, kept for validation; default 0.1.

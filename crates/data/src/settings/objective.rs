@@ -45,6 +45,13 @@ impl Masked {
             let reason = format!("with hidden = {} the sum is above 1", self.hidden);
             return Err(Error::setting("objective.random", self.random, reason));
         }
+        if self.hidden + self.random < 0.5 {
+            let reason = format!(
+                "with random = {} most places would show the token to predict; expected a sum of 0.5 or more",
+                self.random
+            );
+            return Err(Error::setting("objective.hidden", self.hidden, reason));
+        }
         Ok(())
     }
 }

@@ -1,0 +1,204 @@
+//! No prediction sees its target: for every family, objective, pattern, position and mixing that settings accept, the
+//! target is changed in the data, and the prediction of it stays what it was.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+
+use burn::tensor::Device;
+use whatwhere_attention::{Mixing, Pattern, Position};
+use whatwhere_data::{Batch, Batches, Corpus, DataSettings, Split};
+use whatwhere_training::{RunSettings, trainer};
+use whatwhere_transformer::{Mode, Model, Sequences};
+
+const FAMILIES: [&str; 3] = ["decoder", "encoder", "encoder_decoder"];
+const OBJECTIVES: [&str; 3] = ["next_token", "masked", "translate"];
+
+/// Tokens of a row, and the one of the text, or of each target, that is changed.
+const LENGTH: usize = 16;
+const CHANGED: usize = 7;
+
+/// Joined patterns and those with settings, beside the plain names.
+const JOINED: [&str; 8] = [
+    "{ kind = 'window', left = 3, right = 2 }",
+    "{ kind = 'dilated', left = 2, right = 2, step = 2 }",
+    "{ kind = 'and', of = ['causal', 'random'] }",
+    "{ kind = 'and', of = ['full', 'global'] }",
+    "{ kind = 'or', of = ['causal', 'global'] }",
+    "{ kind = 'or', of = ['strided', { kind = 'window', left = 2 }] }",
+    "{ kind = 'and', of = ['causal', { kind = 'or', of = ['global', 'prefix'] }] }",
+    "{ kind = 'prefix', length = 9 }",
+];
+
+fn settings(family: &str, objective: &str, attention: &str, more: &str) -> String {
+    let source = if objective == "translate" { "source = 'pairs'\n" } else { "" };
+    // Nothing but the mask stands where a token is to be predicted: BERT's tenth that shows the token itself is a choice.
+    let objective = match objective {
+        "masked" => "{ kind = 'masked', share = 0.5, hidden = 1.0, random = 0.0 }".into(),
+        other => format!("'{other}'"),
+    };
+    format!(
+        "[data]\n{source}tokenizer = 'bytes'\nobjective = {objective}\nvalid_share = 0.0\n\
+         [model]\nfamily = '{family}'\nwidth = 16\nlayers = 2\n{more}\n\
+         [model.attention]\nheads = 2\n{attention}\n[training]\nbatch = 2\nlength = {LENGTH}"
+    )
+}
+
+/// The same data twice, with another letter in one place.
+fn corpora(data: &DataSettings, translates: bool) -> [Corpus; 2] {
+    let line = |changed: bool| {
+        let mut letters: Vec<u8> = (0..LENGTH - 2).map(|i| b'a' + (i * 5 % 19) as u8).collect();
+        letters[CHANGED] = if changed { b'Y' } else { b'X' };
+        String::from_utf8(letters).unwrap()
+    };
+    [false, true].map(|changed| {
+        if !translates {
+            let text = line(changed) + &line(false).repeat(3);
+            return Corpus::from_texts(vec![text], data).unwrap();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pairs.tsv");
+        fs::write(&path, format!("some source\t{}\nother\t{}\n", line(changed), line(false)))
+            .unwrap();
+        let mut data = data.clone();
+        data.source = whatwhere_data::settings::Pairs {
+            source: path.clone(),
+            target: path,
+            ..Default::default()
+        }
+        .into();
+        Corpus::load(&data).unwrap()
+    })
+}
+
+fn first(settings: &RunSettings, corpus: &Corpus) -> Batch {
+    let batches: Batches = trainer::batches(settings, corpus, Split::Train).unwrap();
+    batches.evaluation(Some(1)).next().unwrap().unwrap()
+}
+
+/// Scores at every place, `rows · length · vocabulary`.
+fn logits(model: &Model, batch: &Batch) -> Vec<f32> {
+    let sequences = |tokens: &[u32], length: usize, lengths: &[usize]| {
+        let rows: Vec<Vec<u32>> = tokens.chunks(length).map(<[u32]>::to_vec).collect();
+        let mut sequences = Sequences::from_rows(&rows, &Device::flex());
+        sequences.lengths = Some(lengths.to_vec());
+        sequences
+    };
+    let tokens = sequences(&batch.tokens, batch.length, &batch.lengths);
+    let source = batch
+        .source
+        .as_ref()
+        .map(|source| sequences(&source.tokens, source.length, &source.lengths));
+    let logits = model.forward(source.as_ref(), &tokens, Mode::default()).unwrap();
+    logits.into_data().try_into_vec().unwrap()
+}
+
+/// How far the predictions of changed targets move; nothing if none was changed.
+fn moved(settings: &RunSettings, corpora: &[Corpus; 2], model: &Model) -> Option<f32> {
+    let batches = corpora.each_ref().map(|corpus| first(settings, corpus));
+    let [before, after] = batches.each_ref().map(|batch| logits(model, batch));
+    let vocabulary = before.len() / batches[0].targets.len();
+    let mut far = None;
+    for (place, (a, b)) in batches[0].targets.iter().zip(&batches[1].targets).enumerate() {
+        if a != b && batches[0].weights[place] > 0.0 {
+            let row = place * vocabulary..(place + 1) * vocabulary;
+            let moves = before[row.clone()].iter().zip(&after[row]).map(|(a, b)| (a - b).abs());
+            far = moves.chain(far).reduce(f32::max);
+        }
+    }
+    far
+}
+
+fn attentions() -> Vec<String> {
+    let quoted = |name: &&str| format!("'{name}'");
+    let joins = ["and", "or"]; // without parts they are nothing
+    let plain = Pattern::NAMES.iter().filter(|name| !joins.contains(name)).map(quoted);
+    let patterns: Vec<String> = plain.chain(JOINED.map(Into::into)).collect();
+    let mut all = Vec::new();
+    for position in Position::NAMES {
+        for mixing in Mixing::NAMES {
+            for pattern in &patterns {
+                all.push(format!(
+                    "position = '{position}'\nmixing = '{mixing}'\npattern = {pattern}"
+                ));
+            }
+            // What the site has by default.
+            all.push(format!("position = '{position}'\nmixing = '{mixing}'"));
+        }
+    }
+    all
+}
+
+#[test]
+fn no_prediction_changes_with_its_target() {
+    let mut accepted = [[0; 3]; 3];
+    for (f, family) in FAMILIES.into_iter().enumerate() {
+        for (o, objective) in OBJECTIVES.into_iter().enumerate() {
+            let mut data: Option<[Corpus; 2]> = None;
+            for attention in attentions() {
+                // The decoder's part of an encoder-decoder; its encoder may see all of its source.
+                let more = match family {
+                    "encoder_decoder" => "encoder = { pattern = 'full' }",
+                    _ => "",
+                };
+                let text = settings(family, objective, &attention, more);
+                let Ok(mut settings) = RunSettings::read(&text, &[]) else { continue };
+                let corpora =
+                    data.get_or_insert_with(|| corpora(&settings.data, objective == "translate"));
+                settings.resolve(corpora[0].vocabulary()).unwrap();
+                let model = settings.model.build(1, &Device::flex()).unwrap();
+                // Documents are told to a call by nobody here, and such a call is refused.
+                if attention.contains("document") {
+                    continue;
+                }
+                let far = moved(&settings, corpora, &model).expect("a target was changed");
+                assert_eq!(far, 0.0, "{family}, {objective}: sees its target with {attention}");
+                accepted[f][o] += 1;
+            }
+        }
+    }
+    // Rows are families, columns objectives.
+    assert!(accepted[0][0] > 50 && accepted[0][1] > 50, "{accepted:?}");
+    assert!(accepted[1][1] > 100 && accepted[2][2] > 50, "{accepted:?}");
+    assert_eq!([accepted[0][2], accepted[1][0], accepted[1][2]], [0; 3], "{accepted:?}");
+    assert_eq!([accepted[2][0], accepted[2][1]], [0; 2], "{accepted:?}");
+}
+
+#[test]
+fn what_is_refused_does_see_its_target() {
+    // The settings of an encoder that fills blanks, with data of another objective: past every check.
+    let text = settings("encoder", "masked", "", "");
+    let mut encoder = RunSettings::read(&text, &[]).unwrap();
+    for objective in ["next_token", "translate"] {
+        let family = if objective == "translate" { "encoder_decoder" } else { "decoder" };
+        let other = RunSettings::read(&settings(family, objective, "", ""), &[]).unwrap();
+        let corpora = corpora(&other.data, objective == "translate");
+        encoder.model.vocabulary = 0;
+        encoder.resolve(corpora[0].vocabulary()).unwrap();
+        let model = encoder.model.build(1, &Device::flex()).unwrap();
+        let far = moved(&other, &corpora, &model).expect("a target was changed");
+        assert!(far > 1e-4, "{objective}: {far}");
+        let mut leaking = other.clone();
+        leaking.model.family = encoder.model.family;
+        let message = leaking.check().unwrap_err().to_string();
+        assert!(message.contains("an encoder sees the"), "{message}");
+    }
+}
+
+#[test]
+fn layers_and_segments_see_no_target_either() {
+    for (attention, more) in [
+        ("position = 'transformer_xl'", "memory = 8"),
+        ("position = 'rotary'", "alternate = [{ pattern = 'window' }, { pattern = 'strided' }]"),
+        ("position = ['sinusoidal', 'alibi']", "norm_place = 'post'\nactivation = 'swiglu'"),
+    ] {
+        let mut settings =
+            RunSettings::read(&settings("decoder", "next_token", attention, more), &[]).unwrap();
+        let corpora = corpora(&settings.data, false);
+        settings.resolve(corpora[0].vocabulary()).unwrap();
+        let model = settings.model.build(1, &Device::flex()).unwrap();
+        assert_eq!(moved(&settings, &corpora, &model), Some(0.0), "{attention} {more}");
+    }
+    let text = settings("decoder", "next_token", "", "alternate = [{}, { pattern = 'full' }]");
+    assert!(RunSettings::read(&text, &[]).unwrap_err().to_string().contains("sees later tokens"));
+}
