@@ -12,6 +12,8 @@ use whatwhere_lab::{
 };
 use whatwhere_training::Record;
 
+use crate::say::say;
+
 /// A bar over all updates of all runs; a line for each finished run.
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -57,7 +59,7 @@ impl Progress {
         if self.is_terminal {
             self.bar.println(line);
         } else {
-            eprintln!("{line}");
+            say!("{line}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! An error with advice: what was wrong, and what would be right.
+//! How a command ends that did not do what it was asked: an error with advice, or a code alone.
 
 use std::fmt;
 
@@ -27,3 +27,22 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+/// The end of a command that has said all there is to say; only its code is left.
+#[derive(Debug)]
+pub(crate) struct Ended(pub(crate) u8);
+
+impl Ended {
+    /// Stopped by Ctrl-C or SIGTERM.
+    pub(crate) const INTERRUPTED: Self = Self(130);
+    /// Nothing came out, or not all that was asked for.
+    pub(crate) const FAILED: Self = Self(1);
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "ended with code {}", self.0)
+    }
+}
+
+impl std::error::Error for Ended {}

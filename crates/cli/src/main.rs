@@ -3,6 +3,8 @@
 //! `verb/` has one file for each thing to do with models, `comparing.rs` and `ranking.rs` the words of a comparison; `tour.rs` times and checks every choice of the kernels that
 //! `choices.rs` lists; `picture.rs` draws some of them.
 
+#![warn(clippy::print_stderr, clippy::print_stdout)]
+
 mod choices;
 mod comparing;
 mod dashboard;
@@ -11,6 +13,7 @@ mod measure;
 mod picture;
 mod progress;
 mod ranking;
+mod say;
 mod supply;
 mod svg;
 mod table;
@@ -21,7 +24,8 @@ use std::{io, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
-use failure::Failure;
+use failure::{Ended, Failure};
+use say::say;
 use verb::{
     compare, config, data, evaluate, extrapolate, fill, generate, reproduce, show, train, translate,
 };
@@ -104,16 +108,19 @@ fn exit(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => report(&error),
+        Err(error) => match error.downcast_ref::<Ended>() {
+            Some(Ended(code)) => ExitCode::from(*code),
+            None => report(&error),
+        },
     }
 }
 
 /// Says what went wrong and returns 2 for a wrong command line, 1 for everything else.
 fn report(error: &anyhow::Error) -> ExitCode {
-    eprintln!("error: {error:#}");
+    say!("error: {error:#}");
     let failure = error.downcast_ref::<Failure>();
     if let Some(failure) = failure {
-        eprintln!("hint: {}", failure.hint);
+        say!("hint: {}", failure.hint);
     }
     ExitCode::from(if failure.is_some_and(|failure| failure.is_usage) { 2 } else { 1 })
 }

@@ -2,16 +2,54 @@
 
 use std::{
     io::{self, IsTerminal},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use whatwhere_training::{Evaluation, Record, Watcher};
 use whatwhere_transformer::Model;
 
+use crate::say::say;
+
+/// How fast a run goes, from where this process took it up: what was done before says nothing about it.
+pub(crate) struct Pace {
+    step: u64,
+    begun: Instant,
+}
+
+impl Pace {
+    pub(crate) fn new(step: u64) -> Self {
+        Self { step, begun: Instant::now() }
+    }
+
+    /// Time to the end, evaluations included, in words: `2h 05m`, `3m 20s` or `45s`; a dash before anything is known.
+    pub(crate) fn left(&self, step: u64, steps: u64) -> String {
+        let left =
+            left(step.saturating_sub(self.step), steps.saturating_sub(step), self.begun.elapsed());
+        left.map_or("-".into(), time)
+    }
+}
+
+/// Time for the updates that are left, at the pace of those done.
+fn left(done: u64, left: u64, elapsed: Duration) -> Option<Duration> {
+    let pace = elapsed.as_secs_f64() / Some(done).filter(|done| *done > 0)? as f64;
+    Duration::try_from_secs_f64(pace * left as f64).ok()
+}
+
+fn time(span: Duration) -> String {
+    let seconds = span.as_secs();
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds}s"),
+        (0, minutes, seconds) => format!("{minutes}m {seconds:02}s"),
+        (hours, minutes, _) => format!("{hours}h {minutes:02}m"),
+    }
+}
+
 /// A bar with loss, rate and time left; a line for every evaluation.
 pub(crate) struct Progress {
     bar: ProgressBar,
+    pace: Pace,
+    steps: u64,
     lines: bool,
 }
 
@@ -21,17 +59,16 @@ impl Progress {
         let target =
             if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(steps), target).with_position(step);
-        let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg} {eta} left")
+        let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}")
             .expect("a template that indicatif reads");
         bar.set_style(style);
-        bar.reset_eta();
         bar.enable_steady_tick(Duration::from_millis(500));
-        Self { bar, lines: !terminal }
+        Self { bar, pace: Pace::new(step), steps, lines: !terminal }
     }
 
     fn say(&self, line: String) {
         if self.lines {
-            eprintln!("{line}");
+            say!("{line}");
         } else {
             self.bar.println(line);
         }
@@ -41,7 +78,9 @@ impl Progress {
 impl Watcher for Progress {
     fn updated(&mut self, record: &Record, step: u64) {
         let Record { loss, tokens_per_second, .. } = record;
-        self.bar.set_message(format!("loss {loss:.4}, {tokens_per_second:.0} tokens/s,"));
+        let left = self.pace.left(step, self.steps);
+        self.bar
+            .set_message(format!("loss {loss:.4}, {tokens_per_second:.0} tokens/s, {left} left"));
         self.bar.set_position(step);
     }
 
@@ -57,5 +96,25 @@ impl Watcher for Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_left_follows_from_what_this_process_has_done() {
+        // Taken up at 290 of 1000, ten updates in four seconds: 700 are left.
+        let span = left(10, 700, Duration::from_secs(4)).expect("something was done");
+        assert_eq!(time(span), "4m 40s");
+        assert_eq!(left(0, 710, Duration::from_secs(4)), None);
+        assert_eq!(Pace::new(290).left(290, 1000), "-");
+    }
+
+    #[test]
+    fn times_are_short() {
+        let of = |seconds| time(Duration::from_secs(seconds));
+        assert_eq!([of(45), of(200), of(7500)], ["45s", "3m 20s", "2h 05m"]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::Write,
+    io::{Read, Write},
     path::Path,
     process::{Command, Output, Stdio},
     thread,
@@ -166,7 +166,18 @@ fn text_becomes_a_model_that_writes_fills_and_is_measured() {
     let train = with(&with(&["train", "--preset", "masked"], &bpe), &SMALL);
     out(at, &with(&train, &["--out", "filler", "--set", "model.attention.heads=2"]));
     let filled = out(at, &["fill", "filler", "나는 [MASK] 간다", "--top", "3"]);
-    assert_eq!(filled.lines().count(), 3, "{filled}");
+    assert_eq!(filled.lines().count(), 1 + 3, "{filled}");
+    assert!(filled.starts_with("blank\tprobability\ttoken\n"), "{filled}");
+    // All there is to offer: no special token, and a line for each, also for the end of a line.
+    let all = out(at, &["fill", "filler", "나는 [MASK] 간다", "--top", "1000"]);
+    assert!(all.lines().skip(1).all(|line| line.split('\t').count() == 3), "{all}");
+    assert!(all.contains("\\n") && !all.contains("<mask>") && !all.contains("<padding>"), "{all}");
+    let list: serde_json::Value = serde_json::from_str(&out(
+        at,
+        &["fill", "filler", "나는 [MASK] 간다", "--top", "1000", "--json"],
+    ))
+    .unwrap();
+    assert_eq!(list.as_array().unwrap().len(), all.lines().count() - 1);
 }
 
 #[test]
@@ -188,6 +199,8 @@ fn lines_are_translated_one_for_one() {
         "--set",
         "model.attention.heads=2",
         "--set",
+        "model.attention.position={kind='learned',length=64}",
+        "--set",
         "training.batch={tokens=256}",
     ];
     let small: Vec<&str> =
@@ -203,10 +216,139 @@ fn lines_are_translated_one_for_one() {
     child.stdin.take().unwrap().write_all("a b c 7\n\nc b a\n".as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());
-    assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 3);
+    let good = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(good.lines().count(), 3);
+    assert_eq!(good.lines().nth(1), Some(""), "an empty line stays empty");
+    // One line beyond the table of places and one that is no text: the others are where they were.
+    let long = "a b c ".repeat(40);
+    for flag in [None, Some("--json")] {
+        let mut child = command(at, &["translate", "run"])
+            .args(flag)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = [b"a b c 7\n", long.as_bytes(), b"\n\xFF\xFE\nc b a\n"].concat();
+        child.stdin.take().unwrap().write_all(&lines).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.starts_with("line 2: ") && said.contains("longer than the table"), "{said}");
+        assert!(said.contains("line 3: is not UTF-8") && said.contains("2 of 4 lines"), "{said}");
+        let found = String::from_utf8(output.stdout).unwrap();
+        if flag.is_none() {
+            let good: Vec<&str> = good.lines().collect();
+            assert_eq!(found.lines().collect::<Vec<_>>(), [good[0], "", "", good[2]]);
+        } else {
+            let objects: Vec<serde_json::Value> =
+                found.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            assert!(objects[1]["target"].is_null() && objects[1]["error"].is_string());
+            assert!(objects[3]["target"].is_string() && objects[3]["error"].is_null());
+        }
+    }
     let measured: serde_json::Value =
         serde_json::from_str(&out(at, &["evaluate", "run", "--json", "--beam", "2"])).unwrap();
     assert!(measured["bleu"].is_number() && measured["chrf"].is_number(), "{measured}");
+}
+
+/// A small decoder trained on the text, with these settings otherwise.
+fn trained(at: &Path, out_folder: &str, more: &[&str]) {
+    fs::write(at.join("text.txt"), text()).unwrap();
+    let train = ["train", "--preset", "tiny", "--data", "text.txt", "--set", "training.steps=20"];
+    let train = with(&with(&train, &SMALL), &["--out", out_folder]);
+    out(at, &with(&train, more));
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_writing_at_once() {
+    let folder = TempDir::new().unwrap();
+    let at = folder.path();
+    trained(at, "run", &[]);
+    // Far more tokens than could be written before the test is given up.
+    let mut child = command(at, &["generate", "run", "나는", "--tokens", "1000000000"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut some = [0; 20];
+    child.stdout.as_mut().unwrap().read_exact(&mut some).unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn words_that_nobody_reads_end_no_run() {
+    let folder = TempDir::new().unwrap();
+    let at = folder.path();
+    fs::write(at.join("text.txt"), text()).unwrap();
+    let train = ["train", "--preset", "tiny", "--data", "text.txt", "--verbose"];
+    let train = with(&with(&train, &SMALL), &["--set", "training.steps=40"]);
+    let mut child = command(at, &with(&train, &["--out", "run"]))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stderr.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(String::from_utf8(output.stdout).unwrap().contains("done after 40 updates"));
+    // An error that nobody reads is still one.
+    let mut child = command(at, &with(&train, &["--out", "run"])).stderr(Stdio::piped()).spawn();
+    drop(child.as_mut().unwrap().stderr.take());
+    assert_eq!(child.unwrap().wait().unwrap().code(), Some(2));
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_ends_with_130_and_can_go_on() {
+    let folder = TempDir::new().unwrap();
+    let at = folder.path();
+    fs::write(at.join("text.txt"), text()).unwrap();
+    let train = ["train", "--preset", "tiny", "--data", "text.txt", "--out", "run"];
+    let train = with(&with(&train, &SMALL), &["--set", "training.steps=1000000000", "--json"]);
+    let child = command(at, &train).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while !at.join("run/config.toml").exists() {
+        thread::sleep(Duration::from_millis(20));
+    }
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let outcome: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(outcome["ending"], "interrupted");
+    let hint = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(hint, "hint: whatwhere train --resume --out run\n");
+}
+
+#[test]
+fn nothing_measured_is_no_success() {
+    let folder = TempDir::new().unwrap();
+    let at = folder.path();
+    trained(at, "run", &[]);
+    let output = run(at, &["extrapolate", "run", "--lengths", "100000000"]);
+    assert_eq!(output.status.code(), Some(1));
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("the text has only"), "{table}");
+    assert!(out(at, &["extrapolate", "run", "--lengths", "24"]).contains("run\t–\t24\t"));
+}
+
+#[test]
+fn a_prompt_is_not_printed_before_a_refusal_and_not_cut_in_silence() {
+    let folder = TempDir::new().unwrap();
+    let at = folder.path();
+    trained(at, "run", &["--set", "model.attention.position={kind='learned',length=24}"]);
+    let message = refusal(at, &["generate", "run", "It was", "--top-p", "0"]);
+    assert!(message.contains("top_p = 0"), "{message}");
+    let long = "It was the best of times, it was the worst of times";
+    let output = run(at, &["generate", "run", long, "--tokens", "3"]);
+    assert!(output.status.success());
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("the prompt has 51 tokens, the model knows 24 places"), "{message}");
+    assert!(String::from_utf8(output.stdout).unwrap().starts_with(long));
+    assert_eq!(out(at, &["generate", "run", "It", "--tokens", "0"]), "It\n");
 }
 
 #[test]

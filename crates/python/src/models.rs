@@ -1,6 +1,7 @@
 //! Trained run folders: a model that writes, translates or fills blanks, scores text and shows its attention.
 
 use std::{
+    ops::ControlFlow,
     path::PathBuf,
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -55,7 +56,7 @@ impl Model {
     ) -> PyResult<String> {
         let sampling: Sampling = settings(sampling)?;
         let generation = Generation { sampling, limit, stop };
-        py.detach(|| self.run().generate(prompt, &generation, |_| {})).map_err(refused)
+        py.detach(|| self.run().generate(prompt, &generation, |_| ControlFlow::Continue(()))).map_err(refused)
     }
 
     /// Translates sentences; `translation` is JSON.

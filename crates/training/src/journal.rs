@@ -102,6 +102,40 @@ impl Journal {
     }
 }
 
+/// Losses of one step, as recorded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Past {
+    /// The update.
+    pub step: u64,
+    /// Its loss, in nats per token that counts.
+    pub loss: Option<f64>,
+    /// The loss on what is held out, if it was evaluated.
+    pub valid: Option<f64>,
+}
+
+impl Past {
+    /// The losses of a file of records, in their order.
+    pub fn read(path: &Path) -> Result<Vec<Self>, Error> {
+        let text = std::fs::read_to_string(path).map_err(Error::file(path, "read"))?;
+        Ok(text.lines().filter_map(Self::of).collect())
+    }
+
+    fn of(line: &str) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Record {
+            step: u64,
+            loss: Option<f64>,
+            valid: Option<Valid>,
+        }
+        #[derive(Deserialize)]
+        struct Valid {
+            loss: f64,
+        }
+        let Record { step, loss, valid } = serde_json::from_str(line).ok()?;
+        Some(Self { step, loss, valid: valid.map(|valid| valid.loss) })
+    }
+}
+
 #[derive(Serialize)]
 struct Line<'a, T> {
     step: u64,
@@ -152,6 +186,20 @@ mod tests {
         assert!(
             read(whole.path()).starts_with("{\"step\":1,\"loss\":1.0}\n{\"step\":2,\"loss\":0.5}")
         );
+    }
+
+    #[test]
+    fn recorded_losses_are_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        fs::write(
+            &path,
+            "{\"step\":1,\"loss\":4.5,\"lr\":0.1}\n{\"step\":2,\"valid\":{\"loss\":3.0}}\n",
+        )
+        .unwrap();
+        let past = |step, loss, valid| Past { step, loss, valid };
+        let expected = [past(1, Some(4.5), None), past(2, None, Some(3.0))];
+        assert_eq!(Past::read(&path).unwrap(), expected);
     }
 
     #[test]

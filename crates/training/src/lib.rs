@@ -1,6 +1,8 @@
 //! Training runs, and trained models ready to be asked.
 //!
 //! ```no_run
+//! use std::ops::ControlFlow;
+//!
 //! use whatwhere_data::Corpus;
 //! use whatwhere_training::{Folder, Generation, Run, RunSettings, Trainer, interrupt::Interrupt};
 //!
@@ -9,7 +11,11 @@
 //! let mut trainer = Trainer::start(settings, corpus, Folder::new("runs/novels"))?;
 //! trainer.run(&Interrupt::default(), &mut ())?;
 //! let run = Run::open("runs/novels")?;
-//! println!("{}", run.generate("Once", &Generation { limit: 100, ..Default::default() }, |_| {})?);
+//! let generation = Generation { limit: 100, ..Default::default() };
+//! run.generate("Once", &generation, |text| {
+//!     print!("{text}");
+//!     ControlFlow::Continue(())
+//! })?;
 //! # Ok::<(), whatwhere_training::Error>(())
 //! ```
 //!

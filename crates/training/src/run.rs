@@ -96,12 +96,12 @@ impl Run {
         self.writer.model()
     }
 
-    /// Goes on after a prompt; `each` gets the text as it comes, whole characters only.
+    /// Goes on after a prompt until `each` breaks, which gets the text as it comes, whole characters only.
     pub fn generate(
         &self,
         prompt: &str,
         generation: &Generation,
-        mut each: impl FnMut(&str),
+        mut each: impl FnMut(&str) -> ControlFlow<()>,
     ) -> Result<String, Error> {
         self.require(Family::Decoder, "generate")?;
         let mut prompt = self.tokenizer.encode(prompt)?;
@@ -114,6 +114,12 @@ impl Run {
         }
         let mut stream = self.tokenizer.stream();
         let mut text = Held::new(&generation.stop);
+        let mut broken = false;
+        let mut each = |text: &str| {
+            let flow = each(text);
+            broken |= flow.is_break();
+            flow
+        };
         self.writer.write(None, &prompt, generation.limit, &generation.sampling, |token| {
             if Some(token) == self.tokenizer.end() {
                 return ControlFlow::Break(());
@@ -121,8 +127,9 @@ impl Run {
             text.push(&stream.push(token), &mut each)
         })?;
         let rest = stream.finish();
-        let _ = text.push(&rest, &mut each);
-        text.release(&mut each);
+        if !broken && text.push(&rest, &mut each).is_continue() {
+            let _ = text.release(&mut each);
+        }
         Ok(text.said)
     }
 
@@ -132,48 +139,84 @@ impl Run {
         lines: &[impl AsRef<str>],
         translation: &Translation,
     ) -> Result<Vec<String>, Error> {
+        self.translate_each(lines, translation)?.into_iter().collect()
+    }
+
+    /// [`Self::translate`], where a line that cannot be translated spoils no other. A blank line stays one.
+    pub fn translate_each(
+        &self,
+        lines: &[impl AsRef<str>],
+        translation: &Translation,
+    ) -> Result<Vec<Result<String, Error>>, Error> {
         self.require(Family::EncoderDecoder, "translate")?;
         let (Some(begin), Some(end)) = (self.tokenizer.begin(), self.tokenizer.end()) else {
             let reason = "the tokenizer has no tokens that begin and end a sentence";
             return Err(Error::Settings(reason.into()));
         };
+        if translation.beam == 0 {
+            return Err(Error::setting("beam", 0, "expected at least 1"));
+        }
+        let mut beam = Beam {
+            width: translation.beam,
+            length_penalty: translation.length_penalty,
+            limit: 1,
+            begin,
+            end,
+        };
+        let mut out: Vec<Result<String, Error>> = Vec::with_capacity(lines.len());
         let mut sources = Vec::with_capacity(lines.len());
-        for line in lines {
-            let mut tokens = self.tokenizer.encode(line.as_ref())?;
-            tokens.push(end);
-            sources.push(tokens);
+        for (index, line) in lines.iter().map(AsRef::as_ref).enumerate() {
+            out.push(Ok(String::new()));
+            if line.trim().is_empty() {
+                continue;
+            }
+            match self.tokenizer.encode(line) {
+                Ok(tokens) => sources.push((index, [tokens, vec![end]].concat())),
+                Err(error) => out[index] = Err(error.into()),
+            }
         }
         // Sentences of like length together, so that little of a batch is padding.
-        let mut order: Vec<usize> = (0..lines.len()).collect();
-        order.sort_by_key(|index| sources[*index].len());
-        let mut out = vec![String::new(); lines.len()];
-        for indices in order.chunks(TOGETHER) {
-            let lengths: Vec<usize> = indices.iter().map(|index| sources[*index].len()).collect();
-            let longest = lengths.iter().copied().max().unwrap_or(0);
-            let rows: Vec<Vec<u32>> = indices
-                .iter()
-                .map(|index| {
-                    let mut row = sources[*index].clone();
-                    row.resize(longest, self.tokenizer.padding().unwrap_or(end));
-                    row
-                })
-                .collect();
-            let mut batch = Sequences::from_rows(&rows, &Device::flex());
-            batch.lengths = Some(lengths);
-            let places = self.settings.model.longest().unwrap_or(usize::MAX);
-            let beam = Beam {
-                width: translation.beam,
-                length_penalty: translation.length_penalty,
-                limit: (longest + translation.longer).min(places),
-                begin,
-                end,
+        sources.sort_by_key(|(_, tokens)| tokens.len());
+        for batch in sources.chunks(TOGETHER) {
+            let mut search = |batch: &[(usize, Vec<u32>)]| -> Result<(), Error> {
+                let longest = batch.iter().map(|(_, tokens)| tokens.len()).max().unwrap_or(0);
+                let places = self.settings.model.longest().unwrap_or(usize::MAX);
+                beam.limit = (longest + translation.longer).min(places);
+                let found = beam.search(self.model(), &self.padded(batch, longest, end))?;
+                for ((index, _), found) in batch.iter().zip(found) {
+                    let best = found.first().expect("a search finds at least one target");
+                    out[*index] = Ok(self.tokenizer.decode(&best.tokens));
+                }
+                Ok(())
             };
-            for (index, found) in indices.iter().zip(beam.search(self.model(), &batch)?) {
-                let best = found.first().expect("a search finds at least one target");
-                out[*index] = self.tokenizer.decode(&best.tokens);
+            if search(batch).is_ok() {
+                continue;
+            }
+            // One line is at fault; the others are translated without it.
+            let alone: Vec<_> = batch.chunks(1).map(|line| (line[0].0, search(line))).collect();
+            for (index, outcome) in alone {
+                if let Err(error) = outcome {
+                    out[index] = Err(error);
+                }
             }
         }
         Ok(out)
+    }
+
+    /// Sources of several lines as one batch.
+    fn padded(&self, lines: &[(usize, Vec<u32>)], longest: usize, end: u32) -> Sequences {
+        let padding = self.tokenizer.padding().unwrap_or(end);
+        let rows: Vec<Vec<u32>> = lines
+            .iter()
+            .map(|(_, tokens)| {
+                let mut row = tokens.clone();
+                row.resize(longest, padding);
+                row
+            })
+            .collect();
+        let mut batch = Sequences::from_rows(&rows, &Device::flex());
+        batch.lengths = Some(lines.iter().map(|(_, tokens)| tokens.len()).collect());
+        batch
     }
 
     /// The likeliest tokens for every [`BLANK`] in a text, best first.
@@ -210,7 +253,9 @@ impl Run {
             .into_iter()
             .map(|place| {
                 let row = &probabilities[place * vocabulary..(place + 1) * vocabulary];
-                let mut best: Vec<u32> = (0..vocabulary as u32).collect();
+                let words = 0..self.tokenizer.vocabulary().min(vocabulary) as u32;
+                let mut best: Vec<u32> =
+                    words.filter(|token| !self.tokenizer.is_special(*token)).collect();
                 best.sort_by(|a, b| row[*b as usize].total_cmp(&row[*a as usize]));
                 let filling = |token: u32| Filling {
                     text: match self.tokenizer.token(token) {
@@ -302,12 +347,16 @@ impl<'a> Held<'a> {
         Self { stop, said: String::new(), held: String::new() }
     }
 
-    fn push(&mut self, text: &str, each: &mut impl FnMut(&str)) -> ControlFlow<()> {
+    fn push(
+        &mut self,
+        text: &str,
+        each: &mut impl FnMut(&str) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
         self.held.push_str(text);
         let found = self.stop.iter().filter(|stop| !stop.is_empty());
         if let Some(at) = found.filter_map(|stop| self.held.find(stop.as_str())).min() {
             self.held.truncate(at);
-            self.release(each);
+            let _ = self.release(each);
             return ControlFlow::Break(());
         }
         let open = |suffix: &str| self.stop.iter().any(|stop| stop.starts_with(suffix));
@@ -318,17 +367,19 @@ impl<'a> Held<'a> {
             .find(|at| open(&self.held[*at..]))
             .unwrap_or(self.held.len());
         let rest = self.held.split_off(keep);
-        self.release(each);
+        let flow = self.release(each);
         self.held = rest;
-        ControlFlow::Continue(())
+        flow
     }
 
-    fn release(&mut self, each: &mut impl FnMut(&str)) {
-        if !self.held.is_empty() {
-            each(&self.held);
-            self.said.push_str(&self.held);
-            self.held.clear();
+    fn release(&mut self, each: &mut impl FnMut(&str) -> ControlFlow<()>) -> ControlFlow<()> {
+        if self.held.is_empty() {
+            return ControlFlow::Continue(());
         }
+        self.said.push_str(&self.held);
+        let flow = each(&self.held);
+        self.held.clear();
+        flow
     }
 }
 
@@ -347,12 +398,12 @@ mod tests {
         ] {
             let mut held = Held::new(&stop);
             let mut heard = String::new();
-            for piece in pieces {
-                if held.push(piece, &mut |text| heard.push_str(text)).is_break() {
-                    break;
-                }
-            }
-            held.release(&mut |text| heard.push_str(text));
+            let mut hear = |text: &str| {
+                heard.push_str(text);
+                ControlFlow::Continue(())
+            };
+            let ended = pieces.into_iter().any(|piece| held.push(piece, &mut hear).is_break());
+            assert!(ended || held.release(&mut hear).is_continue());
             assert_eq!((heard.as_str(), held.said.as_str()), (expected, expected));
         }
     }

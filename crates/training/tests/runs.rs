@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{fs, path::Path};
+use std::{fs, ops::ControlFlow, path::Path};
 
 use tempfile::TempDir;
 use whatwhere_data::Corpus;
@@ -190,7 +190,17 @@ fn what_does_not_fit_is_refused_and_nothing_is_lost() {
     assert!(message(start(&given, folder.path())).contains("holds a run already"));
     let wider = settings(&["model.width=32"]);
     let refusal = message(resume(&wider, folder.path()));
-    assert!(refusal.contains("began with `width = 16`, found `width = 32`"), "{refusal}");
+    assert!(
+        refusal.contains("began with `model.width = 16`, found `model.width = 32`"),
+        "{refusal}"
+    );
+    let table = settings(&["model.attention.position={kind='rotary',base=500.0}"]);
+    let refusal = message(resume(&table, folder.path()));
+    assert!(
+        refusal.contains("position = \"polar\"`, found `model.attention.position = {"),
+        "{refusal}"
+    );
+    assert!(refusal.contains("rotary") && refusal.contains("500"), "{refusal}");
     let other = Corpus::from_texts(vec![text().replace('b', "c")], &given.data).unwrap();
     let refusal = message(Trainer::resume(given.clone(), other, Folder::new(folder.path())));
     assert!(refusal.contains("have changed") || refusal.contains("vocabulary"), "{refusal}");
@@ -243,8 +253,21 @@ fn a_run_answers_as_its_model_was_trained() {
     let run = Run::open(folder.path()).unwrap();
     let generation = Generation { limit: 20, ..Default::default() };
     let mut heard = String::new();
-    let said = run.generate("abc", &generation, |text| heard.push_str(text)).unwrap();
+    let said = run
+        .generate("abc", &generation, |text| {
+            heard.push_str(text);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
     assert_eq!((heard.chars().count(), &heard), (20, &said));
+    // Who has heard enough gets no more.
+    let mut pieces = 0;
+    let stopped = run.generate("abc", &generation, |_| {
+        pieces += 1;
+        if pieces == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    let stopped = stopped.unwrap();
+    assert!(pieces == 3 && said.starts_with(&stopped) && stopped.len() < said.len());
     assert_eq!(run.score("abcd").unwrap().len(), 3);
     let message = |error: Error| error.to_string();
     assert!(
@@ -253,7 +276,10 @@ fn a_run_answers_as_its_model_was_trained() {
     );
     let refusal = message(run.translate(&["x"], &Translation::default()).unwrap_err());
     assert!(refusal.contains("translate needs an encoder-decoder"), "{refusal}");
-    assert!(message(run.generate("ABC", &generation, |_| {}).unwrap_err()).contains('A'));
+    assert!(
+        message(run.generate("ABC", &generation, |_| ControlFlow::Continue(())).unwrap_err())
+            .contains('A')
+    );
 
     let folder = TempDir::new().unwrap();
     train(&settings(&["model.family=encoder", "data.objective=masked"]), folder.path());
@@ -271,4 +297,8 @@ fn a_run_answers_as_its_model_was_trained() {
     assert_eq!(out.len(), 3);
     let alone = run.translate(&lines[2..], &Translation::default()).unwrap();
     assert_eq!(out[2], alone[0], "a line does not depend on its neighbours");
+    // A letter that the run has never seen spoils its own line only.
+    let each = run.translate_each(&["ABC", "Ω", "", "ABCDEF"], &Translation::default()).unwrap();
+    assert_eq!((each[0].as_ref().unwrap(), each[3].as_ref().unwrap()), (&out[0], &out[2]));
+    assert!(each[1].is_err() && each[2].as_ref().unwrap().is_empty());
 }

@@ -70,7 +70,11 @@ impl Dashboard {
         Self::require_terminal()?;
         let prompt = Prompt::of(trainer, corpus)?;
         let mut view = View::new(trainer.step(), trainer.settings().training.steps);
-        view.sample = match prompt {
+        view.recall(&trainer.past()?);
+        view.sample = match &prompt {
+            Some(prompt) if trainer.step() > 0 => {
+                prompt.go_on(&trainer.plain_model(), corpus.tokenizer())
+            }
             Some(_) => "after the first evaluation".into(),
             None => "none: only a decoder writes samples, from what it is validated on".into(),
         };

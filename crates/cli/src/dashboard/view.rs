@@ -1,9 +1,6 @@
 //! What is known of a run, and how it is drawn.
 
-use std::{
-    env,
-    time::{Duration, Instant},
-};
+use std::env;
 
 use ratatui::{
     Frame,
@@ -13,7 +10,9 @@ use ratatui::{
     text::Line,
     widgets::{Axis, Block, Chart, Dataset, Gauge, GraphType, Paragraph, Wrap},
 };
-use whatwhere_training::Record;
+use whatwhere_training::{Record, journal::Past};
+
+use crate::progress::Pace;
 
 /// Points of a curve before neighbours are joined: more than a wide terminal can show.
 const POINTS: usize = 1024;
@@ -21,8 +20,9 @@ const POINTS: usize = 1024;
 /// A run as it is shown.
 pub(super) struct View {
     steps: u64,
-    /// Where this process began, and when.
-    begun: (u64, Instant),
+    pace: Pace,
+    /// Where the curves begin.
+    first: u64,
     step: u64,
     record: Option<Record>,
     train: Curve,
@@ -37,7 +37,8 @@ impl View {
         let no_colour = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Self {
             steps,
-            begun: (step, Instant::now()),
+            pace: Pace::new(step),
+            first: step,
             step,
             record: None,
             train: Curve::default(),
@@ -45,6 +46,15 @@ impl View {
             sample: String::new(),
             is_stopping: false,
             has_colour: !no_colour,
+        }
+    }
+
+    /// The losses of the updates before this process, so that curves go on.
+    pub(super) fn recall(&mut self, past: &[Past]) {
+        for Past { step, loss, valid } in past {
+            self.first = self.first.min(step - 1);
+            loss.iter().for_each(|loss| self.train.push(*step as f64, *loss));
+            valid.iter().for_each(|loss| self.valid.push(*step as f64, *loss));
         }
     }
 
@@ -88,18 +98,10 @@ impl View {
     fn figures(&self) -> String {
         let Some(record) = self.record else { return "the first update is under way".into() };
         let Record { lr, gradient, tokens_per_second, .. } = record;
-        let left = self.left().map_or("-".into(), time);
+        let left = self.pace.left(self.step, self.steps);
         format!(
             "lr {lr:.2e}   gradient {gradient:.3}   {tokens_per_second:.0} tokens/s   {left} left"
         )
-    }
-
-    /// Time to the end at the pace so far, evaluations included.
-    fn left(&self) -> Option<Duration> {
-        let done = self.step.checked_sub(self.begun.0).filter(|done| *done > 0)?;
-        let pace = self.begun.1.elapsed().as_secs_f64() / done as f64;
-        let left = self.steps.saturating_sub(self.step) as f64;
-        Duration::try_from_secs_f64(pace * left).ok()
     }
 
     fn render_curves(&self, frame: &mut Frame, area: Rect) {
@@ -132,7 +134,7 @@ impl View {
             false => (0.0, 1.0),
         };
         // As far as it has come, so that the beginning of a long run is not a single column.
-        let (begun, now) = (self.begun.0, self.step.max(self.begun.0 + 1));
+        let (begun, now) = (self.first, self.step.max(self.first + 1));
         let steps = [begun, begun.midpoint(now), now];
         let heights = [low, f64::midpoint(low, high), high].map(|loss| format!("{loss:.2}"));
         let across = Axis::default()
@@ -198,16 +200,6 @@ impl Curve {
 
     fn points(&self) -> Vec<(f64, f64)> {
         self.kept.iter().copied().chain(self.pending()).collect()
-    }
-}
-
-/// `2h 05m`, `3m 20s` or `45s`.
-fn time(span: Duration) -> String {
-    let seconds = span.as_secs();
-    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
-        (0, 0, seconds) => format!("{seconds}s"),
-        (0, minutes, seconds) => format!("{minutes}m {seconds:02}s"),
-        (hours, minutes, _) => format!("{hours}h {minutes:02}m"),
     }
 }
 
@@ -300,14 +292,22 @@ mod tests {
     }
 
     #[test]
-    fn a_view_that_is_asked_to_stop_says_so() {
-        let view = View { is_stopping: true, ..begun() };
-        assert!(drawn(&view, (80, 24))[23].starts_with("stopping after this update"));
+    fn curves_of_a_resumed_run_go_on_from_its_records() {
+        let mut view = View::new(400, 1000);
+        let past = |step, loss, valid| Past { step, loss, valid };
+        view.recall(&[past(10, Some(4.5), None), past(400, Some(2.0), Some(2.25))]);
+        let lines = drawn(&view, (80, 24)).concat();
+        for word in ["train 2.0000", "valid 2.2500", "4.50"] {
+            assert!(lines.contains(word), "{word} in {lines}");
+        }
+        let axis = drawn(&view, (80, 24))[21].clone();
+        assert!(axis.trim_start().starts_with('9'), "from the first record on: {axis}");
+        assert!(lines.contains("400 of 1000 updates"), "{lines}");
     }
 
     #[test]
-    fn times_are_short() {
-        let of = |seconds| time(Duration::from_secs(seconds));
-        assert_eq!([of(45), of(200), of(7500)], ["45s", "3m 20s", "2h 05m"]);
+    fn a_view_that_is_asked_to_stop_says_so() {
+        let view = View { is_stopping: true, ..begun() };
+        assert!(drawn(&view, (80, 24))[23].starts_with("stopping after this update"));
     }
 }

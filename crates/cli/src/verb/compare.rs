@@ -23,6 +23,7 @@ use crate::{
     comparing::Progress,
     failure::Failure,
     ranking,
+    say::say,
     verb::{self, Settings},
 };
 
@@ -141,7 +142,7 @@ pub(crate) fn run_standard(args: &Standard) -> anyhow::Result<()> {
     let mut all = Vec::new();
     for comparison in standard::comparisons(&folder) {
         let comparison = Comparison { jobs: args.jobs, ..comparison };
-        eprintln!("{}", comparison.title);
+        say!("{}", comparison.title);
         let mut progress = Progress::new();
         match comparison.run(&mut corpora, &interrupt, &mut progress)? {
             Some(results) => all.push(results),
@@ -154,8 +155,8 @@ pub(crate) fn run_standard(args: &Standard) -> anyhow::Result<()> {
 /// Writes the report and prints what it says; nothing if interrupted.
 fn finish(results: Option<Vec<Results>>, folder: &Path, json: bool) -> anyhow::Result<()> {
     let Some(results) = results else {
-        eprintln!("interrupted: what is finished is kept");
-        eprintln!("hint: the same command goes on in {}", folder.display());
+        say!("interrupted: what is finished is kept");
+        say!("hint: the same command goes on in {}", folder.display());
         std::process::exit(EXIT_CODE);
     };
     let report = report::save(&results, folder)?;

@@ -18,6 +18,7 @@ use whatwhere_training::{RunSettings, trainer};
 
 use crate::{
     failure::Failure,
+    say::say,
     verb::{Settings, train},
 };
 
@@ -159,7 +160,7 @@ fn describe(args: &Describe) -> anyhow::Result<()> {
         splits: corpus.describe().splits.iter().map(figures).collect(),
         batch: first_batch(&settings, &corpus)
             .map(|batch| Shown::new(&batch, corpus.tokenizer(), args.rows))
-            .inspect_err(|error| eprintln!("warning: there is no batch to show: {error:#}"))
+            .inspect_err(|error| say!("warning: there is no batch to show: {error:#}"))
             .ok(),
     };
     let mut out = io::stdout().lock();
@@ -283,7 +284,7 @@ fn train(args: &Train) -> anyhow::Result<()> {
     let part = corpus.describe().splits.get(&Split::Train).copied().unwrap_or_default();
     let (bytes, tokens, vocabulary) = (part.bytes, part.tokens, tokenizer.vocabulary());
     if let Some(asked) = args.vocabulary.filter(|asked| *asked > vocabulary) {
-        eprintln!("warning: the text makes only {vocabulary} tokens, not the {asked} asked for");
+        say!("warning: the text makes only {vocabulary} tokens, not the {asked} asked for");
     }
     let density = corpus.bytes_per_token(Split::Train);
     let mut out = io::stdout().lock();

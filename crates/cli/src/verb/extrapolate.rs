@@ -13,6 +13,8 @@ use whatwhere_lab::{
 };
 use whatwhere_training::Folder;
 
+use crate::{failure::Ended, say::say};
+
 /// What to try.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Extrapolate {
@@ -70,9 +72,13 @@ pub(crate) fn run(args: &Extrapolate) -> anyhow::Result<()> {
     }
     if let Some(page) = &args.page {
         report::save_lengths(&found, page)?;
-        eprintln!("page: {}", page.display());
+        say!("page: {}", page.display());
     }
-    Ok(())
+    // The table has the reasons.
+    match found.iter().flat_map(|(_, _, all)| all).any(|at| at.figures.is_some()) {
+        true => Ok(()),
+        false => Err(Ended::FAILED.into()),
+    }
 }
 
 fn print(run: &str, at: &AtLength, json: bool, out: &mut impl Write) -> io::Result<()> {

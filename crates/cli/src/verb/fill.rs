@@ -26,14 +26,29 @@ pub(crate) struct Fill {
 pub(crate) fn run(args: &Fill) -> anyhow::Result<()> {
     let run = Run::open(&args.run)?;
     let mut out = io::stdout();
-    for (blank, answers) in run.fill(&args.text, args.top)?.iter().enumerate() {
-        if args.json {
+    let filled = run.fill(&args.text, args.top)?;
+    if args.json {
+        for answers in &filled {
             writeln!(out, "{}", serde_json::to_string(answers)?)?;
-            continue;
         }
+        return Ok(());
+    }
+    writeln!(out, "blank\tprobability\ttoken")?;
+    for (blank, answers) in filled.iter().enumerate() {
         for answer in answers {
-            writeln!(out, "{}\t{:.4}\t{}", blank + 1, answer.probability, answer.text)?;
+            // A token may be the end of a line.
+            let text: String = answer.text.chars().map(escaped).collect();
+            writeln!(out, "{}\t{:.4}\t{text}", blank + 1, answer.probability)?;
         }
     }
     Ok(())
+}
+
+/// A character that takes one column of one line.
+fn escaped(character: char) -> String {
+    match character {
+        '\\' => "\\\\".into(),
+        other if other.is_control() => other.escape_default().to_string(),
+        other => other.into(),
+    }
 }

@@ -2,12 +2,15 @@
 
 use std::{
     io::{self, Read, Write},
+    ops::ControlFlow,
     path::PathBuf,
 };
 
 use clap::Args;
 use serde_json::json;
 use whatwhere_training::{Generation, Run, Sampling};
+
+use crate::say::say;
 
 /// What to go on from, and how.
 #[derive(Args, Clone, Debug)]
@@ -65,22 +68,35 @@ pub(crate) fn run(args: &Generate) -> anyhow::Result<()> {
         limit: args.tokens,
         stop: args.stop.clone(),
     };
+    warn_of_cut(&run, &prompt)?;
     let mut out = io::stdout();
     if args.json {
-        let text = run.generate(&prompt, &generation, |_| {})?;
+        let text = run.generate(&prompt, &generation, |_| ControlFlow::Continue(()))?;
         writeln!(out, "{}", json!({ "prompt": prompt, "text": text }))?;
         return Ok(());
     }
-    write!(out, "{prompt}")?;
-    let mut broken = None;
+    // Said with the first text that follows it: what is refused has no beginning on standard output.
+    let mut given = Some(prompt.as_str());
+    let mut written = Ok(());
     run.generate(&prompt, &generation, |text| {
-        if let Err(e) = write!(out, "{text}").and_then(|()| out.flush()) {
-            broken.get_or_insert(e);
-        }
+        written =
+            write!(out, "{}{text}", given.take().unwrap_or_default()).and_then(|()| out.flush());
+        // A reader that has left wants no more.
+        if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
-    match broken {
-        Some(error) => return Err(error.into()),
-        None => writeln!(out)?,
+    written?;
+    writeln!(out, "{}", given.unwrap_or_default())?;
+    Ok(())
+}
+
+/// Says so when a prompt is longer than what the model can read.
+fn warn_of_cut(run: &Run, prompt: &str) -> anyhow::Result<()> {
+    let Some(places) = run.settings.model.longest() else { return Ok(()) };
+    let tokens = run.tokenizer.encode(prompt)?.len();
+    if tokens > places {
+        say!(
+            "warning: the prompt has {tokens} tokens, the model knows {places} places; it goes on from the last {places}"
+        );
     }
     Ok(())
 }

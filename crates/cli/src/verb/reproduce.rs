@@ -7,10 +7,15 @@ use std::{
 
 use clap::Args;
 use serde_json::json;
-use whatwhere_lab::reproduce::{self, CLAIMS, Changes, Claim, Finding};
-use whatwhere_training::interrupt::{EXIT_CODE, Interrupt};
+use whatwhere_lab::reproduce::{self, CLAIMS, Changes, Claim, Finding, Judgement};
+use whatwhere_training::interrupt::Interrupt;
 
-use crate::{comparing::Progress, failure::Failure, verb};
+use crate::{
+    comparing::Progress,
+    failure::{Ended, Failure},
+    say::say,
+    verb,
+};
 
 /// What to check.
 #[derive(Args, Clone, Debug)]
@@ -49,19 +54,24 @@ pub(crate) fn run(args: &Reproduce) -> anyhow::Result<()> {
         seeds: args.seeds,
         jobs: Some(args.jobs),
     };
+    let mut measured = true;
     for claim in claims {
         let folder = args.out.join(claim.name);
         let mut progress = Progress::new();
         let findings = claim.check(&changes, &folder, &interrupt, &mut progress)?;
         drop(progress);
         let Some(findings) = findings else {
-            eprintln!("interrupted: what is finished is kept");
-            eprintln!("hint: the same command goes on in {}", folder.display());
-            std::process::exit(EXIT_CODE);
+            say!("interrupted: what is finished is kept");
+            say!("hint: the same command goes on in {}", folder.display());
+            return Err(Ended::INTERRUPTED.into());
         };
         print(claim, &findings, &folder, args.json)?;
+        measured &= findings.iter().any(|f| f.judgement != Judgement::NotMeasured);
     }
-    Ok(())
+    match measured {
+        true => Ok(()),
+        false => Err(Ended::FAILED.into()),
+    }
 }
 
 fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static Claim>> {

@@ -11,7 +11,13 @@ use serde_json::json;
 use whatwhere_data::Corpus;
 use whatwhere_training::{Ending, Folder, RunSettings, Trainer, Watcher, interrupt::Interrupt};
 
-use crate::{dashboard::Dashboard, failure::Failure, progress::Progress, verb::Settings};
+use crate::{
+    dashboard::Dashboard,
+    failure::{Ended, Failure},
+    progress::Progress,
+    say::say,
+    verb::Settings,
+};
 
 /// What to train, and where to.
 #[derive(Args, Clone, Debug)]
@@ -68,7 +74,12 @@ pub(crate) fn run(args: &Train) -> anyhow::Result<()> {
     let ending = trainer.run(&interrupt, &mut *watcher);
     drop(watcher);
     let ending = ending?;
-    report(args, &trainer, &folder, ending)
+    let said = report(args, &trainer, &folder, ending);
+    if ending == Ending::Interrupted {
+        say!("hint: whatwhere train --resume --out {}", folder.path().display());
+        return Err(Ended::INTERRUPTED.into());
+    }
+    said
 }
 
 /// The settings of a new run, or of the one in the folder.
@@ -111,9 +122,6 @@ fn report(args: &Train, trainer: &Trainer, folder: &Folder, ending: Ending) -> a
             trainer.best().map_or(String::new(), |loss| format!(", best valid loss {loss:.4}"));
         writeln!(out, "{path}: {ended} after {step} updates{best}")
             .context("the outcome could not be printed")?;
-    }
-    if ending == Ending::Interrupted {
-        eprintln!("hint: whatwhere train --resume --out {path}");
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `whatwhere translate`: standard input to standard output, one line each.
 
 use std::{
-    io::{self, BufRead, Write},
+    io::{self, BufRead, IsTerminal, Write},
     path::PathBuf,
 };
 
@@ -9,6 +9,8 @@ use anyhow::Context;
 use clap::Args;
 use serde_json::json;
 use whatwhere_training::{Run, Translation};
+
+use crate::{failure::Ended, say::say};
 
 /// Lines read before any is written, so that sentences of like length go together.
 const TOGETHER: usize = 256;
@@ -36,23 +38,55 @@ pub(crate) fn run(args: &Translate) -> anyhow::Result<()> {
         length_penalty: args.length_penalty,
         ..Translation::default()
     };
-    let mut lines = io::stdin().lock().lines();
-    let mut out = io::stdout();
+    // At a terminal each line is answered as it comes.
+    let together = if io::stdin().is_terminal() { 1 } else { TOGETHER };
+    let mut input = io::stdin().lock().split(b'\n');
+    let (mut first, mut failed) = (1, 0);
     loop {
-        let batch: Vec<String> = lines
+        let bytes: Vec<Vec<u8>> = input
             .by_ref()
-            .take(TOGETHER)
+            .take(together)
             .collect::<Result<_, _>>()
-            .context("standard input is not UTF-8 text")?;
-        if batch.is_empty() {
-            return Ok(());
+            .context("standard input could not be read")?;
+        if bytes.is_empty() {
+            break;
         }
-        for (source, target) in batch.iter().zip(run.translate(&batch, &translation)?) {
+        let lines: Vec<Result<String, _>> = bytes.into_iter().map(String::from_utf8).collect();
+        let sources: Vec<&str> = lines
+            .iter()
+            .map(|line| line.as_deref().unwrap_or_default())
+            .map(|line| line.strip_suffix('\r').unwrap_or(line))
+            .collect();
+        let targets = run.translate_each(&sources, &translation)?;
+        let mut out = io::stdout().lock();
+        for (i, (line, target)) in lines.iter().zip(targets).enumerate() {
+            let target = match line {
+                Ok(_) => target.map_err(|error| error.to_string()),
+                Err(_) => Err("is not UTF-8 text".into()),
+            };
+            if let Err(error) = &target {
+                failed += 1;
+                say!("line {}: {error}", first + i);
+            }
+            // A line that failed is an empty one: outputs stay beside their inputs.
             match args.json {
-                false => writeln!(out, "{target}")?,
-                true => writeln!(out, "{}", json!({ "source": source, "target": target }))?,
+                false => writeln!(out, "{}", target.unwrap_or_default())?,
+                true => writeln!(out, "{}", object(sources[i], &target))?,
             }
         }
         out.flush()?;
+        first += lines.len();
+    }
+    if failed > 0 {
+        say!("error: {failed} of {} lines could not be translated", first - 1);
+        return Err(Ended::FAILED.into());
+    }
+    Ok(())
+}
+
+fn object(source: &str, target: &Result<String, String>) -> serde_json::Value {
+    match target {
+        Ok(target) => json!({ "source": source, "target": target }),
+        Err(error) => json!({ "source": source, "target": null, "error": error }),
     }
 }

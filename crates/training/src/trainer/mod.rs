@@ -16,7 +16,7 @@ use crate::{
     Error, Evaluation, Folder, RunSettings,
     evaluate::evaluate,
     interrupt::Interrupt,
-    journal::Journal,
+    journal::{Journal, Past},
     learner::{Learner, Lesson},
     lock::Lock,
     statistics::ExponentialMean,
@@ -155,9 +155,19 @@ impl Trainer {
         self.learner.model()
     }
 
+    /// The model as it is now without its gradients, to write with.
+    pub fn plain_model(&self) -> Model {
+        self.model().valid()
+    }
+
     /// Updates done.
     pub fn step(&self) -> u64 {
         self.progress.step
+    }
+
+    /// The losses recorded so far.
+    pub fn past(&self) -> Result<Vec<Past>, Error> {
+        Past::read(&self.folder.metrics())
     }
 
     /// The best validation loss so far.

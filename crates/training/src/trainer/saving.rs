@@ -1,6 +1,6 @@
 //! What a run leaves behind at every checkpoint, and how it goes on from it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use burn::tensor::{Device, Tensor, TensorData};
 use whatwhere_data::Corpus;
@@ -130,10 +130,36 @@ fn check_same(begun: &RunSettings, now: &RunSettings) -> Result<(), Error> {
     if allowed == *now {
         return Ok(());
     }
-    let (before, after) = (allowed.to_toml()?, now.to_toml()?);
-    let differs = before.lines().zip(after.lines()).find(|(a, b)| a != b);
-    let (before, after) = differs.unwrap_or(("fewer settings", "more settings"));
+    let table = |settings| {
+        toml::Table::try_from(settings).map_err(|e| Error::Settings(format!("settings: {e}")))
+    };
+    let (key, before, after) = difference(&table(&allowed)?, &table(now)?).unwrap_or_default();
+    let say = |value: Option<toml::Value>| match value {
+        None => format!("no {key}"),
+        Some(value) => format!("`{key} = {value}`"),
+    };
     Err(Error::Settings(format!(
-        "the run began with `{before}`, found `{after}`; start a new run for that"
+        "the run began with {}, found {}; start a new run for that",
+        say(before),
+        say(after)
     )))
+}
+
+/// A setting and its values in two tables.
+type Difference = (String, Option<toml::Value>, Option<toml::Value>);
+
+/// The first setting that differs.
+fn difference(before: &toml::Table, after: &toml::Table) -> Option<Difference> {
+    let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let key = keys.into_iter().find(|key| before.get(*key) != after.get(*key))?;
+    let of = |table: &toml::Table| table.get(key).cloned();
+    match (of(before), of(after)) {
+        (Some(toml::Value::Table(before)), Some(toml::Value::Table(after)))
+            if before.get("kind") == after.get("kind") =>
+        {
+            let (inner, before, after) = difference(&before, &after)?;
+            Some((format!("{key}.{inner}"), before, after))
+        }
+        (before, after) => Some((key.clone(), before, after)),
+    }
 }
