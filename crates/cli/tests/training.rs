@@ -254,7 +254,7 @@ fn lines_are_translated_one_for_one() {
 
 /// A small decoder trained on the text, with these settings otherwise.
 fn trained(at: &Path, out_folder: &str, more: &[&str]) {
-    fs::write(at.join("text.txt"), text()).unwrap();
+    fs::write(at.join("text.txt"), text()).expect("the folder is writable");
     let train = ["train", "--preset", "tiny", "--data", "text.txt", "--set", "training.steps=20"];
     let train = with(&with(&train, &SMALL), &["--out", out_folder]);
     out(at, &with(&train, more));

@@ -13,10 +13,12 @@ use std::{
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use whatwhere_transformer::Parameter;
 
-use crate::{Error, files};
+use crate::{Error, files, hash};
 
 /// The entry of the file's own metadata that holds the words, as JSON.
 const KEY: &str = "whatwhere";
+/// The word that holds the hash of the arrays and the other words.
+const HASH: &str = "sha256";
 
 /// The content of a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -39,20 +41,30 @@ impl Checkpoint {
             (array.name.as_str(), view)
         });
         // One entry: several would be written in any order, and equal runs should have equal files.
-        let words = serde_json::to_string(&self.words).expect("words can be written");
+        let mut words = self.words.clone();
+        words.insert(HASH.into(), self.hash());
+        let words = serde_json::to_string(&words).expect("words can be written");
         let file = safetensors::serialize(views, Some(HashMap::from([(KEY.into(), words)])))
             .expect("names and shapes that can be written");
         files::replace(path, |writer| writer.write_all(&file))
     }
 
-    /// Reads a file, which must be whole.
+    /// The hash of all arrays and words.
+    fn hash(&self) -> String {
+        let words = serde_json::to_string(&self.words).expect("words can be written");
+        hash::of_arrays(&self.arrays, &words)
+    }
+
+    /// Reads a file, which must be whole and as it was written.
     pub(crate) fn load(path: &Path) -> Result<Self, Error> {
         let file = fs::read(path).map_err(Error::file(path, "read"))?;
         let broken = |found: String| Error::Checkpoint { path: path.into(), found };
         let (_, metadata) =
             SafeTensors::read_metadata(&file).map_err(|e| broken(explain(&e, file.len())))?;
         let words = metadata.metadata().as_ref().and_then(|words| words.get(KEY));
-        let words = match words.map(|words| serde_json::from_str(words)) {
+        let mut words: BTreeMap<String, String> = match words
+            .map(|words| serde_json::from_str(words))
+        {
             None => BTreeMap::new(),
             Some(words) => words.map_err(|e| broken(format!("words that are no JSON ({e})")))?,
         };
@@ -71,7 +83,16 @@ impl Checkpoint {
             arrays.push(Parameter { name: name.into(), shape: view.shape().to_vec(), values });
         }
         arrays.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(Self { arrays, words })
+        let expected = words.remove(HASH);
+        let checkpoint = Self { arrays, words };
+        // Files of before have none.
+        if let Some(expected) = expected {
+            let found = checkpoint.hash();
+            if found != expected {
+                return Err(Error::changed(path, &found, &expected));
+            }
+        }
+        Ok(checkpoint)
     }
 
     /// The arrays whose names begin so, without that beginning.
@@ -128,6 +149,34 @@ mod tests {
         assert_eq!(loaded, example());
         assert_eq!(loaded.word::<u64>(&path, "step").unwrap(), 12);
         assert_eq!(loaded.take("a.")[0].name, "x");
+    }
+
+    #[test]
+    fn a_bit_flipped_anywhere_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.safetensors");
+        example().save(&path).unwrap();
+        let whole = fs::read(&path).unwrap();
+        for at in 0..whole.len() {
+            let mut flipped = whole.clone();
+            flipped[at] ^= 1;
+            fs::write(&path, &flipped).unwrap();
+            let outcome = Checkpoint::load(&path);
+            // What is said of the arrays may be lost with its key, or be a blank that pads: the arrays are as they were.
+            let message = match outcome {
+                Ok(same) => {
+                    assert_eq!(same.arrays, example().arrays, "byte {at}");
+                    continue;
+                }
+                Err(error) => error.to_string(),
+            };
+            assert!(message.contains("x.safetensors"), "byte {at}: {message}");
+        }
+        let mut flipped = whole.clone();
+        *flipped.last_mut().unwrap() ^= 1;
+        fs::write(&path, &flipped).unwrap();
+        let message = Checkpoint::load(&path).unwrap_err().to_string();
+        assert!(message.contains("was changed, or is of another run: its SHA-256"), "{message}");
     }
 
     #[test]

@@ -80,6 +80,34 @@ pub enum Error {
         /// What was found.
         found: String,
     },
+    /// A file of a run folder that is not the one its run has written.
+    #[error(
+        "{} was changed, or is of another run: its SHA-256 is {found}, the run wrote {expected}; restore it, or train again",
+        path.display()
+    )]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// The hash of what is there, shortened.
+        found: String,
+        /// The hash of what was written, shortened.
+        expected: String,
+    },
+    /// A run folder of a program that came after this one.
+    #[error(
+        "{} has format {found}, written by whatwhere {version}; this program reads formats up to {known}: use that one or a later one",
+        folder.display()
+    )]
+    Format {
+        /// The run folder.
+        folder: PathBuf,
+        /// Its format.
+        found: u64,
+        /// The program that wrote it.
+        version: String,
+        /// The latest format this program knows.
+        known: u64,
+    },
     /// A folder without a run.
     #[error("{} holds no run: found no config.toml, expected the folder of a training run", folder.display())]
     NoRun {
@@ -135,6 +163,11 @@ impl Error {
     ) -> impl FnOnce(io::Error) -> Self {
         let path = path.as_ref().to_owned();
         move |found| Self::File { path, done, found }
+    }
+
+    pub(crate) fn changed(path: impl AsRef<Path>, found: &str, expected: &str) -> Self {
+        let short = |hash: &str| hash.chars().take(12).collect();
+        Self::Changed { path: path.as_ref().into(), found: short(found), expected: short(expected) }
     }
 
     pub(crate) fn setting(

@@ -2,6 +2,7 @@
 //!
 //! | file | content |
 //! |---|---|
+//! | `run.json` | the format of the folder, and the program that wrote it |
 //! | `config.toml` | the settings, every value written out |
 //! | `tokenizer.json` | in the format of the `tokenizers` library |
 //! | `model.safetensors` | the weights with the best validation loss (the last ones where nothing is validated) |
@@ -11,11 +12,25 @@
 
 use std::{
     fs,
-    io::Write,
+    io::{self, Write},
     path::{Path, PathBuf},
 };
 
-use crate::{Error, RunSettings, files};
+use serde::{Deserialize, Serialize};
+use whatwhere_data::Tokenizer;
+
+use crate::{Error, RunSettings, files, hash};
+
+/// The format of run folders that this program writes; it reads all before it. 1: files with hashes. 0, without a
+/// `run.json`: files without.
+pub(crate) const FORMAT: u64 = 1;
+
+/// What `run.json` says.
+#[derive(Deserialize, Serialize)]
+struct Written {
+    format: u64,
+    version: String,
+}
 
 /// The names inside a run folder.
 #[derive(Clone, Debug)]
@@ -62,6 +77,51 @@ impl Folder {
         self.config().is_file()
     }
 
+    /// `run.json`.
+    fn written(&self) -> PathBuf {
+        self.0.join("run.json")
+    }
+
+    /// Writes the format.
+    pub(crate) fn save_format(&self) -> Result<(), Error> {
+        let written = Written { format: FORMAT, version: env!("CARGO_PKG_VERSION").into() };
+        let text = serde_json::to_string(&written).expect("words can be written");
+        files::replace(&self.written(), |writer| writeln!(writer, "{text}"))
+    }
+
+    /// Refuses a folder of a later program.
+    fn check_format(&self) -> Result<(), Error> {
+        let path = self.written();
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(e) => return Err(Error::file(&path, "read")(e)),
+        };
+        let Written { format, version } = serde_json::from_slice(&text)
+            .map_err(|e| Error::Settings(format!("{}: found {e}", path.display())))?;
+        if format <= FORMAT {
+            return Ok(());
+        }
+        Err(Error::Format { folder: self.0.clone(), found: format, version, known: FORMAT })
+    }
+
+    /// Writes the tokenizer; returns its hash.
+    pub(crate) fn save_tokenizer(&self, tokenizer: &Tokenizer) -> Result<String, Error> {
+        let text = tokenizer.to_json()?;
+        files::replace(&self.tokenizer(), |writer| writer.write_all(text.as_bytes()))?;
+        Ok(hash::of_bytes(text.as_bytes()))
+    }
+
+    /// Refuses another tokenizer than the one with this hash, which files of before do not have; returns the hash.
+    pub(crate) fn check_tokenizer(&self, expected: Option<&String>) -> Result<String, Error> {
+        let path = self.tokenizer();
+        let found = hash::of_bytes(&fs::read(&path).map_err(Error::file(&path, "read"))?);
+        match expected {
+            Some(expected) if *expected != found => Err(Error::changed(path, &found, expected)),
+            _ => Ok(found),
+        }
+    }
+
     /// Writes the settings.
     pub fn save_settings(&self, settings: &RunSettings) -> Result<(), Error> {
         let text = settings.to_toml()?;
@@ -74,6 +134,7 @@ impl Folder {
         if !self.has_run() {
             return Err(Error::NoRun { folder: self.0.clone() });
         }
+        self.check_format()?;
         let text = fs::read_to_string(&path).map_err(Error::file(&path, "read"))?;
         RunSettings::read(&text, &[])
             .map_err(|e| Error::Settings(format!("{}: {e}", path.display())))

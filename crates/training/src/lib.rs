@@ -36,6 +36,7 @@ mod error;
 mod evaluate;
 pub mod files;
 mod folder;
+mod hash;
 pub mod interrupt;
 pub mod journal;
 mod learner;

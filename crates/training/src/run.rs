@@ -1,6 +1,6 @@
 //! A trained run, ready to be asked: text in, text out.
 
-use std::{ops::ControlFlow, path::Path};
+use std::{cell::Cell, ops::ControlFlow, path::Path};
 
 use burn::tensor::{Device, activation};
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use whatwhere_transformer::{
     generate::{Beam, Sampling, Writer},
 };
 
-use crate::{Error, Folder, RunSettings, checkpoint::Checkpoint};
+use crate::{Error, Folder, RunSettings, checkpoint::Checkpoint, trainer::saving};
 
 /// A model, its tokenizer and its settings.
 #[derive(Debug)]
@@ -83,8 +83,9 @@ impl Run {
         if !changes.is_empty() {
             settings = RunSettings::read(&settings.to_toml()?, changes)?;
         }
-        let tokenizer = Tokenizer::load(&folder.tokenizer())?;
         let mut checkpoint = Checkpoint::load(&folder.model())?;
+        folder.check_tokenizer(checkpoint.words.get(saving::TOKENIZER))?;
+        let tokenizer = Tokenizer::load(&folder.tokenizer())?;
         let step = checkpoint.word(&folder.model(), "step")?;
         let model = settings.model.build(settings.seed, &Device::flex())?;
         let model = model.with_parameters(checkpoint.take(""))?;
@@ -114,10 +115,10 @@ impl Run {
         }
         let mut stream = self.tokenizer.stream();
         let mut text = Held::new(&generation.stop);
-        let mut broken = false;
+        let broken = Cell::new(false);
         let mut each = |text: &str| {
             let flow = each(text);
-            broken |= flow.is_break();
+            broken.set(broken.get() || flow.is_break());
             flow
         };
         self.writer.write(None, &prompt, generation.limit, &generation.sampling, |token| {
@@ -127,7 +128,7 @@ impl Run {
             text.push(&stream.push(token), &mut each)
         })?;
         let rest = stream.finish();
-        if !broken && text.push(&rest, &mut each).is_continue() {
+        if !broken.get() && text.push(&rest, &mut each).is_continue() {
             let _ = text.release(&mut each);
         }
         Ok(text.said)

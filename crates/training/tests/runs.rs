@@ -217,6 +217,46 @@ fn what_does_not_fit_is_refused_and_nothing_is_lost() {
 }
 
 #[test]
+fn files_that_were_changed_are_noticed_and_named() {
+    let given = settings(&[]);
+    let folder = TempDir::new().unwrap();
+    train(&given, folder.path());
+    let file = |name: &str| folder.path().join(name);
+    let opened = || Run::open(folder.path()).map(|_| ()).map_err(|e| e.to_string());
+    let resumed = || resume(&given, folder.path()).map(|_| ()).map_err(|e| e.to_string());
+    assert_eq!((opened(), resumed()), (Ok(()), Ok(())));
+    // One bit of one weight.
+    for (name, tried) in [
+        ("model.safetensors", &opened as &dyn Fn() -> Result<(), String>),
+        ("last.safetensors", &resumed),
+    ] {
+        let whole = fs::read(file(name)).unwrap();
+        let mut flipped = whole.clone();
+        *flipped.last_mut().unwrap() ^= 1;
+        fs::write(file(name), &flipped).unwrap();
+        let message = tried().unwrap_err();
+        assert!(message.contains(name) && message.contains("was changed"), "{message}");
+        fs::write(file(name), &whole).unwrap();
+    }
+    // A tokenizer of another run, which would read and write other letters without an error.
+    let whole = fs::read_to_string(file("tokenizer.json")).unwrap();
+    fs::write(file("tokenizer.json"), whole.replace("\"a\"", "\"A\"")).unwrap();
+    for message in [opened().unwrap_err(), resumed().unwrap_err()] {
+        assert!(message.contains("tokenizer.json was changed"), "{message}");
+    }
+    fs::write(file("tokenizer.json"), &whole).unwrap();
+    // A folder of a later program, and one of before there were formats.
+    fs::write(file("run.json"), "{\"format\":2,\"version\":\"9.0.0\",\"more\":true}").unwrap();
+    let message = opened().unwrap_err();
+    assert!(message.contains("has format 2, written by whatwhere 9.0.0"), "{message}");
+    assert_eq!(resumed().unwrap_err(), message);
+    fs::write(file("run.json"), "{").unwrap();
+    assert!(opened().unwrap_err().contains("run.json"));
+    fs::remove_file(file("run.json")).unwrap();
+    assert_eq!((opened(), resumed()), (Ok(()), Ok(())));
+}
+
+#[test]
 fn two_processes_cannot_train_into_one_folder() {
     let settings = settings(&[]);
     let folder = TempDir::new().unwrap();

@@ -204,8 +204,8 @@ impl Tokenizer {
         [padding, begin, end, mask, unknown].contains(&Some(token))
     }
 
-    /// The file's text.
-    pub(crate) fn to_json(&self) -> Result<String> {
+    /// The text of its `tokenizer.json`.
+    pub fn to_json(&self) -> Result<String> {
         self.inner.to_string(true).map_err(refused)
     }
 

@@ -3,7 +3,7 @@
 //! A batch is a function of seed and step, dropout too, and the file to go on from holds everything else; so a run that
 //! was killed and resumed has the same bits as one that never stopped. `saving.rs` writes that file and reads it again.
 
-mod saving;
+pub(crate) mod saving;
 
 use std::time::Instant;
 
@@ -76,6 +76,8 @@ pub struct Trainer {
     journal: Journal,
     board: tensorboard::Writer,
     device: Device,
+    /// The hash of the run's `tokenizer.json`.
+    tokenizer: String,
     _lock: Lock,
 }
 
@@ -106,16 +108,19 @@ impl Trainer {
         let device = Device::flex().autodiff();
         let model = settings.model.build(settings.seed, &device)?;
         let board = tensorboard::Writer::create(folder.path())?;
-        corpus.tokenizer().save(&folder.tokenizer())?;
+        let tokenizer = folder.save_tokenizer(corpus.tokenizer())?;
+        let progress = Progress::default();
         let mut trainer =
-            Self::new(settings, corpus, folder, model, Progress::default(), board, lock)?;
+            Self::new(settings, corpus, folder, model, progress, board, tokenizer, lock)?;
         trainer.save()?;
+        trainer.folder.save_format()?;
         // Last: a folder with settings is a run that can be resumed.
         trainer.folder.save_settings(&trainer.settings)?;
         trainer.journal.truncate_after(0)?;
         Ok(trainer)
     }
 
+    #[expect(clippy::too_many_arguments, reason = "the parts of a run, from two places")]
     fn new(
         settings: RunSettings,
         corpus: Corpus,
@@ -123,6 +128,7 @@ impl Trainer {
         model: Model,
         progress: Progress,
         board: tensorboard::Writer,
+        tokenizer: String,
         lock: Lock,
     ) -> Result<Self, Error> {
         let batches = batches(&settings, &corpus, Split::Train)?;
@@ -141,6 +147,7 @@ impl Trainer {
             valid,
             progress,
             board,
+            tokenizer,
             _lock: lock,
         })
     }

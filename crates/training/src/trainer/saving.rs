@@ -9,6 +9,9 @@ use whatwhere_transformer::{Model, Parameter};
 use super::{Progress, Trainer};
 use crate::{Error, Folder, RunSettings, checkpoint::Checkpoint, lock::Lock, tensorboard};
 
+/// The word of a checkpoint that holds the hash of the run's `tokenizer.json`.
+pub(crate) const TOKENIZER: &str = "tokenizer";
+
 impl Trainer {
     /// Goes on from the last checkpoint of a run. The corpus must be the one it began with.
     pub fn resume(settings: RunSettings, corpus: Corpus, folder: Folder) -> Result<Self, Error> {
@@ -23,6 +26,7 @@ impl Trainer {
         if fingerprint != corpus.fingerprint() {
             return Err(Error::DataChanged { folder: folder.path().into() });
         }
+        let tokenizer = folder.check_tokenizer(checkpoint.words.get(TOKENIZER))?;
         let maybe = |key: &str| checkpoint.words.get(key).and_then(|word| word.parse().ok());
         let progress = Progress {
             step: checkpoint.word(&path, "step")?,
@@ -35,7 +39,8 @@ impl Trainer {
         let model = settings.model.build(settings.seed, &device)?;
         let model = model.with_parameters(checkpoint.take("model."))?;
         let board = tensorboard::Writer::resume(folder.path(), progress.step)?;
-        let mut trainer = Self::new(settings, corpus, folder, model, progress, board, lock)?;
+        let mut trainer =
+            Self::new(settings, corpus, folder, model, progress, board, tokenizer, lock)?;
         for slot in 0..trainer.learner.working.slots_each() {
             for array in checkpoint.take(&format!("slot{slot}.")) {
                 trainer.learner.working.slots.entry(array.name).or_default().push(array.values);
@@ -43,13 +48,17 @@ impl Trainer {
         }
         trainer.recall(checkpoint.take("memory."));
         trainer.journal.truncate_after(progress.step)?;
+        trainer.folder.save_format()?;
         trainer.folder.save_settings(&trainer.settings)?;
         Ok(trainer)
     }
 
     /// Writes `model.safetensors`.
     pub(super) fn keep(&self, model: &Model) -> Result<(), Error> {
-        let words = BTreeMap::from([("step".into(), self.progress.step.to_string())]);
+        let words = BTreeMap::from([
+            ("step".into(), self.progress.step.to_string()),
+            (TOKENIZER.into(), self.tokenizer.clone()),
+        ]);
         Checkpoint { arrays: model.parameters(), words }.save(&self.folder.model())
     }
 
@@ -78,6 +87,7 @@ impl Trainer {
             ("tokens".into(), tokens.to_string()),
             ("stale".into(), stale.to_string()),
             ("fingerprint".into(), self.corpus.fingerprint().to_string()),
+            (TOKENIZER.into(), self.tokenizer.clone()),
         ]);
         words.extend(first_loss.map(|loss| ("first_loss".into(), loss.to_string())));
         words.extend(best.map(|loss| ("best".into(), loss.to_string())));

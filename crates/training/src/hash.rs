@@ -1,0 +1,77 @@
+//! SHA-256 of what a run folder holds, so that a file that was changed or belongs to another run is noticed.
+
+use rayon::prelude::*;
+use sha2::{Digest, Sha256};
+use whatwhere_transformer::Parameter;
+
+/// The hash of some bytes, in hexadecimal.
+pub(crate) fn of_bytes(bytes: &[u8]) -> String {
+    hexadecimal(&Sha256::digest(bytes))
+}
+
+/// The hash of arrays with their names and shapes, whatever their order, and of what else is said of them.
+pub(crate) fn of_arrays(arrays: &[Parameter], words: &str) -> String {
+    let mut each: Vec<(&str, Vec<u8>)> =
+        arrays.par_iter().map(|array| (array.name.as_str(), of_array(array))).collect();
+    each.sort_unstable();
+    let mut hash = Sha256::new();
+    for (name, array) in each {
+        hash.update((name.len() as u64).to_le_bytes());
+        hash.update(name);
+        hash.update(array);
+    }
+    hash.update(words);
+    hexadecimal(&hash.finalize())
+}
+
+fn of_array(array: &Parameter) -> Vec<u8> {
+    /// Values turned into bytes at a time.
+    const CHUNK: usize = 4096;
+    let mut hash = Sha256::new();
+    for size in &array.shape {
+        hash.update((*size as u64).to_le_bytes());
+    }
+    let mut bytes = Vec::with_capacity(4 * CHUNK);
+    for values in array.values.chunks(CHUNK) {
+        bytes.clear();
+        bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        hash.update(&bytes);
+    }
+    hash.finalize().to_vec()
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_the_published_one() {
+        let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(of_bytes(b"abc"), abc);
+    }
+
+    #[test]
+    fn every_part_of_an_array_counts_and_their_order_does_not() {
+        let array = |name: &str, shape: &[usize], values: &[f32]| Parameter {
+            name: name.into(),
+            shape: shape.to_vec(),
+            values: values.to_vec(),
+        };
+        let (a, b) = (array("a", &[2], &[1.0, 2.0]), array("b", &[1], &[3.0]));
+        let whole = of_arrays(&[a.clone(), b.clone()], "");
+        assert_eq!(whole, of_arrays(&[b.clone(), a.clone()], ""));
+        for other in [
+            of_arrays(&[a.clone(), b.clone()], "step"),
+            of_arrays(&[a.clone(), array("c", &[1], &[3.0])], ""),
+            of_arrays(&[array("a", &[1, 2], &[1.0, 2.0]), b.clone()], ""),
+            of_arrays(&[array("a", &[2], &[1.0, f32::from_bits(2.0f32.to_bits() ^ 1)]), b], ""),
+            of_arrays(&[a], ""),
+        ] {
+            assert_ne!(whole, other);
+        }
+    }
+}
