@@ -1,26 +1,18 @@
-//! The command `whatwhere`: words on the screen around the kernels.
+//! The command `whatwhere`: words on the screen around the lab.
 //!
-//! `verb/` has one file for each thing to do with models, `comparing.rs` and `ranking.rs` the words of a comparison; `tour.rs` times and checks every choice of the kernels that
-//! `choices.rs` lists; `picture.rs` draws some of them.
+//! `verb/` has one file for each thing to do, `comparing.rs` and `ranking.rs` the words of a comparison.
 
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
-mod choices;
 mod comparing;
 mod dashboard;
 mod failure;
-mod measure;
-mod picture;
 mod progress;
 mod ranking;
 mod say;
-mod supply;
-mod svg;
-mod table;
-mod tour;
 mod verb;
 
-use std::{io, path::PathBuf, process::ExitCode};
+use std::{io, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -75,21 +67,12 @@ enum Verb {
     Config(config::Config),
     /// Look at data, and train tokenizers on it.
     Data(data::Data),
-    /// Time every score, pattern and position of the kernels, and check each against its definition in f64.
-    Tour(tour::Args),
-    /// Draw who sees whom, and score against distance, as an SVG.
-    Picture {
-        /// Where to write it, for example choices.svg; a file of that name is replaced.
-        path: PathBuf,
-    },
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let Some(verb) = cli.verb else { return exit(compare::run_standard(&cli.standard)) };
     exit(match verb {
-        Verb::Tour(args) => tour::run(&args),
-        Verb::Picture { path } => picture::save(&path),
         Verb::Train(args) => train::run(&args),
         Verb::Generate(args) => generate::run(&args),
         Verb::Translate(args) => translate::run(&args),
@@ -122,7 +105,7 @@ fn report(error: &anyhow::Error) -> ExitCode {
     if let Some(failure) = failure {
         say!("hint: {}", failure.hint);
     }
-    ExitCode::from(if failure.is_some_and(|failure| failure.is_usage) { 2 } else { 1 })
+    ExitCode::from(if failure.is_some() { 2 } else { 1 })
 }
 
 /// Whether the reader of our output has left, as `head` does.
@@ -147,6 +130,6 @@ mod tests {
     #[test]
     fn no_arguments_mean_the_standard_comparison() {
         assert!(Cli::parse_from(["whatwhere"]).verb.is_none());
-        assert!(matches!(Cli::parse_from(["whatwhere", "tour"]).verb, Some(Verb::Tour(_))));
+        assert!(matches!(Cli::parse_from(["whatwhere", "config"]).verb, Some(Verb::Config(_))));
     }
 }

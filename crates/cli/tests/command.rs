@@ -1,12 +1,9 @@
 //! The command as people and scripts meet it: words, exit codes, files.
 
 use std::{
-    env, fs,
-    path::PathBuf,
-    process::{Command, Output, Stdio, id},
+    fs,
+    process::{Command, Output, Stdio},
 };
-
-const SMALL: [&str; 7] = ["tour", "--length", "16", "--heads", "2", "--head-dim", "4"];
 
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_whatwhere"));
@@ -22,13 +19,6 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("the command writes UTF-8")
 }
 
-/// A fresh folder for one test.
-fn folder(name: &str) -> PathBuf {
-    let folder = env::temp_dir().join(format!("whatwhere-{name}-{}", id()));
-    fs::create_dir_all(&folder).expect("the temporary folder is writable");
-    folder
-}
-
 #[test]
 fn help_is_what_was_agreed() {
     for flag in ["-h", "--help"] {
@@ -37,29 +27,27 @@ fn help_is_what_was_agreed() {
 }
 
 #[test]
-fn the_table_goes_to_stdout_and_nothing_to_a_stderr_that_is_no_terminal() {
-    let output = run(&SMALL);
+fn the_list_goes_to_stdout_and_nothing_to_a_stderr_that_is_no_terminal() {
+    let output = run(&["config", "--choices"]);
     assert!(output.status.success());
     assert_eq!(text(&output.stderr), "");
-    let table = text(&output.stdout);
-    for word in ["scaled_dot", "big_bird", "transformer_xl", "tokens/s", "grad err"] {
-        assert!(table.contains(word), "{word} in {table}");
+    let list = text(&output.stdout);
+    for word in ["scaled_dot", "strided", "transformer_xl", "rotary"] {
+        assert!(list.contains(word), "{word} in {list}");
     }
-    assert!(!table.contains('\x1b'), "no colour outside a terminal");
+    assert!(!list.contains('\x1b'), "no colour outside a terminal");
 }
 
 #[test]
 fn wrong_arguments_are_refused_with_a_hint_and_code_2() {
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 4] = [
         (
-            &["tour", "--length", "0"],
-            "error: --length 0 is outside 1 to 8192\nhint: try --length 1024\n",
+            &["show", "position", "--length", "0"],
+            "error: --length 0 is outside 1 to 65536\nhint: try --length 256\n",
         ),
-        (&["tour", "--heads", "65"], "error: --heads 65 is outside 1 to 64\nhint: try --heads 8\n"),
-        (&["tour", "--head-dim", "7"], "try --head-dim 8"),
-        (&["tour", "--length", "long"], "invalid value 'long'"),
-        (&["tour", "--lenght", "9"], "--length"),
-        (&["picture", "choices.png"], "hint: try choices.svg"),
+        (&["show", "position", "--length", "long"], "invalid value 'long'"),
+        (&["show", "position", "--lenght", "9"], "--length"),
+        (&["shwo"], "'show'"),
     ];
     for (args, words) in cases {
         let output = run(args);
@@ -71,35 +59,68 @@ fn wrong_arguments_are_refused_with_a_hint_and_code_2() {
 
 #[test]
 fn a_reader_that_leaves_is_no_error() {
-    let mut child = command(&SMALL).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut command = command(&["config", "--choices"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
 }
 
 #[test]
-fn the_picture_replaces_its_file_and_leaves_nothing_else() {
-    let folder = folder("picture");
-    let path = folder.join("choices.svg");
+fn pictures_replace_their_files_and_leave_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("overview.svg");
     fs::write(&path, "old").unwrap();
-    let output = run(&["picture", path.to_str().unwrap()]);
+    let output = run(&["show", "overview", "--out", folder.path().to_str().unwrap()]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(fs::read_to_string(&path).unwrap().starts_with("<svg "));
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
-    fs::remove_dir_all(folder).unwrap();
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "the picture and its page");
 }
 
 #[test]
-fn a_missing_folder_is_named_and_a_taken_path_leaves_no_temporary_file() {
-    let folder = folder("missing");
-    let taken = folder.join("taken.svg");
-    fs::create_dir(&taken).unwrap();
-    for (path, words) in [(folder.join("no/choices.svg"), "is not a folder"), (taken, "taken.svg")]
-    {
-        let output = run(&["picture", path.to_str().unwrap()]);
+fn a_file_in_place_of_the_folder_is_named_and_a_taken_path_leaves_no_temporary_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, taken) = (folder.path().join("file"), folder.path().join("taken"));
+    fs::write(&file, "").unwrap();
+    fs::create_dir_all(taken.join("index.html")).unwrap();
+    for (path, words) in [(file.join("no"), "could not be made"), (taken.clone(), "index.html")] {
+        let output = run(&["show", "overview", "--out", path.to_str().unwrap()]);
         assert_eq!(output.status.code(), Some(1));
         assert!(text(&output.stderr).contains(words), "{}", text(&output.stderr));
     }
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
-    fs::remove_dir_all(folder).unwrap();
+    assert_eq!(fs::read_dir(&taken).unwrap().count(), 1);
+}
+
+/// The picture of the README is the one that `whatwhere show overview` draws; WHATWHERE_WRITE=1 writes it again.
+#[test]
+fn the_picture_of_the_readme_is_the_one_that_show_draws() {
+    const APART: f64 = 0.05; // of a pixel: mathematical functions differ in the last digit between machines
+    let folder = tempfile::tempdir().unwrap();
+    assert!(run(&["show", "overview", "--out", folder.path().to_str().unwrap()]).status.success());
+    let drawn = fs::read_to_string(folder.path().join("overview.svg")).unwrap();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/overview.svg");
+    if std::env::var_os("WHATWHERE_WRITE").is_some() {
+        fs::write(path, &drawn).unwrap();
+    }
+    let kept = fs::read_to_string(path).unwrap();
+    let [drawn, kept] = [&drawn, &kept].map(|text| words(text));
+    assert_eq!(
+        drawn.len(),
+        kept.len(),
+        "run WHATWHERE_WRITE=1 cargo test --release --test command"
+    );
+    for (drawn, kept) in drawn.iter().zip(&kept) {
+        let alike = match (drawn.parse::<f64>(), kept.parse::<f64>()) {
+            (Ok(drawn), Ok(kept)) => (drawn - kept).abs() <= APART,
+            _ => drawn == kept,
+        };
+        assert!(alike, "found {kept}, drawn {drawn}");
+    }
+}
+
+/// Numbers, and what stands between them.
+fn words(text: &str) -> Vec<&str> {
+    let is_number = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'-');
+    let parts = text.as_bytes().chunk_by(|a, b| is_number(a) == is_number(b));
+    parts.map(|part| std::str::from_utf8(part).expect("cut at ASCII")).collect()
 }

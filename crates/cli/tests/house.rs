@@ -10,7 +10,7 @@ const MAY_KNOW: [(&str, &[&str]); 7] = [
     ("data", &[]),
     ("training", &["attention", "data", "transformer"]),
     ("lab", &["attention", "data", "kernels", "training", "transformer"]),
-    ("cli", &["attention", "data", "kernels", "lab", "training", "transformer"]),
+    ("cli", &["attention", "data", "lab", "training", "transformer"]),
 ];
 
 #[test]

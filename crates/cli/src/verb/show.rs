@@ -25,6 +25,8 @@ pub(crate) struct Show {
 
 #[derive(Subcommand, Clone, Debug)]
 enum What {
+    /// Every pattern and every position encoding in one picture.
+    Overview(Output),
     /// A position encoding: similarity against distance, waves, frequencies, biases.
     Position(Choice),
     /// A pattern: who sees whom, and its cost against length.
@@ -87,6 +89,7 @@ struct Output {
 
 pub(crate) fn run(args: &Show) -> anyhow::Result<()> {
     match &args.what {
+        What::Overview(output) => output.save(&show::overview()?, "overview"),
         What::Position(choice) => {
             let page = show::position(name(choice), &choice.changes, length(choice)?)?;
             choice.output.save(&page, &format!("position-{}", choice.name))

@@ -42,11 +42,11 @@ const NAME: usize = 18; // characters of a name that are shown
 const APART: f64 = 3.0; // pixels between two names
 const SMALL: f64 = 0.84; // size of a name beside the charts' other text
 
-struct Layout {
-    left: f64,
-    top: f64,
-    cell: (f64, f64),
-    cells: (usize, usize),
+pub(super) struct Layout {
+    pub(super) left: f64,
+    pub(super) top: f64,
+    pub(super) cell: (f64, f64),
+    pub(super) cells: (usize, usize),
 }
 
 impl Layout {
@@ -170,7 +170,7 @@ impl Heat {
         }
     }
 
-    fn draw_levels(&self, svg: &mut Svg, layout: &Layout, range: (f64, f64)) {
+    pub(super) fn draw_levels(&self, svg: &mut Svg, layout: &Layout, range: (f64, f64)) {
         let mut paths = vec![String::new(); 2 * LEVELS as usize + 1];
         let (width, height) = layout.cell;
         for (row, values) in self.values.iter().enumerate() {

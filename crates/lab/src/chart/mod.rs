@@ -1,4 +1,4 @@
-//! Charts as SVG, written by hand: lines, labelled dots, heat maps and bars, and a page to put them on.
+//! Charts as SVG, written by hand: lines, labelled dots, heat maps, bars and small multiples, and a page to put them on.
 //!
 //! A chart is plain data with one method, `svg`, which returns one `<svg>` element that carries classes and no colours.
 //! [`STYLE`] gives the colours, for light and dark screens and for print; [`page`] and [`standalone`] put both together.
@@ -15,6 +15,7 @@ mod labels;
 mod lines;
 mod marker;
 mod page;
+mod panels;
 mod scatter;
 mod svg;
 #[cfg(test)]
@@ -25,5 +26,6 @@ pub use bars::{Bar, Bars};
 pub use heat::Heat;
 pub use lines::{Lines, Series};
 pub use page::{STYLE, page, standalone};
+pub use panels::{Content, Panel, Panels};
 pub use scatter::{Dot, Scatter};
 pub use svg::escape;

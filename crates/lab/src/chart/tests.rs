@@ -173,3 +173,19 @@ fn a_chart_looks_as_it_did() {
     let expected = include_str!("lines.svg");
     assert_eq!(chart.svg(), expected, "if this is better, replace chart/lines.svg");
 }
+
+#[test]
+fn panels_are_well_formed_for_any_data() {
+    let panel = |content: Content| Panel { name: "a < b".into(), note: String::new(), content };
+    let maps = [vec![], vec![vec![]], vec![vec![0.0, 0.5], vec![1.0, f64::NAN]]];
+    let groups = [
+        awkward().into_iter().map(|points| panel(Content::Curves(vec![points]))).collect(),
+        maps.into_iter().map(|values| panel(Content::Map(values))).collect::<Vec<_>>(),
+        vec![],
+    ];
+    let groups = groups.map(|panels| Panels { columns: 2, panels, ..Panels::default() });
+    let svg = Panels::svg("a & b", &groups);
+    assert_eq!(faults(&svg), Vec::<String>::new());
+    assert_eq!(svg.matches("a &lt; b").count(), awkward().len() + 3);
+    assert!(svg.contains("no data"));
+}

@@ -25,10 +25,8 @@ const PLACES: [usize; 3] = [3, 4, 500];
 impl Drawn {
     /// Pictures of what is added to embeddings.
     pub(super) fn embedding(&self) -> Result<Vec<Picture>, Error> {
-        let most = self.position.limit().unwrap_or(usize::MAX);
-        let count = (2 * self.length + 1).max(PLACES[2] + 1).min(most);
-        let zeros = Tensor::zeros([1, count, WIDTH], &self.device);
-        let table = self.layer.embed(zeros, 0)?; // [1, count, width]
+        let table = self.table()?;
+        let count = table.dims()[1];
         let values = floats(table.clone());
         let value = |place: usize, channel: usize| f64::from(values[place * WIDTH + channel]);
         let places = PLACES.iter().filter(|place| **place < count);
@@ -71,11 +69,25 @@ impl Drawn {
                 "One curve for each of some dimensions: the first change fast, the last hardly.",
             ),
             Picture::new(format!("{}-map", self.name), map.svg(), ""),
-            self.embedding_similarity(table)?,
+            self.lines(
+                "similarity",
+                "similarity against distance",
+                ("distance (key − query)", "cosine of the two vectors"),
+                self.similarity_of_embeddings(table)?,
+                "How alike the vectors of two places are, by their distance.",
+            ),
         ])
     }
 
-    fn embedding_similarity(&self, table: Tensor<3>) -> Result<Picture, Error> {
+    /// What is added to an embedding at each place.
+    pub(super) fn table(&self) -> Result<Tensor<3>, Error> {
+        let most = self.position.limit().unwrap_or(usize::MAX);
+        let count = (2 * self.length + 1).max(PLACES[2] + 1).min(most);
+        let zeros = Tensor::zeros([1, count, WIDTH], &self.device);
+        Ok(self.layer.embed(zeros, 0)?) // [1, count, width]
+    }
+
+    pub(super) fn similarity_of_embeddings(&self, table: Tensor<3>) -> Result<Vec<Series>, Error> {
         let count = table.dims()[1].min(2 * self.length + 1);
         let middle = count / 2;
         let keys = table.narrow(1, 0, count).unsqueeze_dim::<4>(1); // [1, 1, count, width]
@@ -85,13 +97,6 @@ impl Drawn {
         let look = Look::new(&call, query, keys.clone(), keys);
         let scores = reference::scores(&look.call(), &look.inputs()).map_err(kernels)?;
         let points = scores.iter().enumerate().map(|(key, s)| (key as f64 - middle as f64, *s));
-        let series = vec![Series { points: points.collect(), ..Default::default() }];
-        Ok(self.lines(
-            "similarity",
-            "similarity against distance",
-            ("distance (key − query)", "cosine of the two vectors"),
-            series,
-            "How alike the vectors of two places are, by their distance.",
-        ))
+        Ok(vec![Series { points: points.collect(), ..Default::default() }])
     }
 }

@@ -1,5 +1,7 @@
 //! `show pattern`: who sees whom, and what it costs.
 
+use std::ops::Range;
+
 use burn::tensor::{Device, Distribution, Tensor};
 use whatwhere_attention::{AttentionSettings, Input, Look, Pattern};
 use whatwhere_kernels::attention::pattern::{
@@ -47,10 +49,14 @@ pub fn pattern(
     Ok(Page { title, sections: sections.collect::<Result<_, _>>()? })
 }
 
-fn section(name: &str, changes: &[String], length: usize) -> Result<Section, Error> {
-    // The smallest layer that has the pattern: it is the layer that knows what a pattern may depend on.
+/// The smallest layer that has the pattern: it is the layer that knows what a pattern may depend on.
+pub(super) fn settings(name: &str, changes: &[String]) -> Result<AttentionSettings, Error> {
     let common = "width = 8\nheads = 2\nposition = 'none'";
-    let settings = named("pattern", Pattern::NAMES, name, changes, common)?;
+    named("pattern", Pattern::NAMES, name, changes, common)
+}
+
+fn section(name: &str, changes: &[String], length: usize) -> Result<Section, Error> {
+    let settings = settings(name, changes)?;
     let about = Pattern::about().into_iter().find(|about| about.name == name);
     let mut words: Vec<String> = about.map(|about| about.summary.join(" ")).into_iter().collect();
     match &settings.pattern {
@@ -90,24 +96,37 @@ fn look(settings: &AttentionSettings, length: usize) -> Result<Look, Error> {
     Ok(layer.look(input)?)
 }
 
-fn map(name: &str, settings: &AttentionSettings, length: usize) -> Result<Picture, Error> {
+/// The share of visible pairs in each of `cells` × `cells` parts of a map.
+pub(super) fn shares(
+    settings: &AttentionSettings,
+    length: usize,
+    cells: usize,
+) -> Result<Vec<Vec<f64>>, Error> {
     let look = look(settings, length)?;
     let pattern = look.call().pattern;
-    let cells = length.min(CELLS);
-    let places = |cell: usize| cell * length / cells..(cell + 1) * length / cells;
     let cell = |query: usize, key: usize| {
-        let tile = Tile { batch: 0, head: 0, queries: places(query), keys: places(key) };
+        let [queries, keys] = [query, key].map(|cell| places(cell, length, cells));
+        let tile = Tile { batch: 0, head: 0, queries, keys };
         let pairs = tile.queries.len() * tile.keys.len();
         visible_pairs(pattern, &tile) as f64 / pairs as f64
     };
-    let label = |cell: usize| places(cell).start.to_string();
+    Ok((0..cells).map(|q| (0..cells).map(|k| cell(q, k)).collect()).collect())
+}
+
+fn places(cell: usize, length: usize, cells: usize) -> Range<usize> {
+    cell * length / cells..(cell + 1) * length / cells
+}
+
+fn map(name: &str, settings: &AttentionSettings, length: usize) -> Result<Picture, Error> {
+    let cells = length.min(CELLS);
+    let label = |cell: usize| places(cell, length, cells).start.to_string();
     let chart = Heat {
         title: format!("{name}: who sees whom among {length} places"),
         x: "key".into(),
         y: "query".into(),
         columns: (0..cells).map(label).collect(),
         rows: (0..cells).map(label).collect(),
-        values: (0..cells).map(|q| (0..cells).map(|k| cell(q, k)).collect()).collect(),
+        values: shares(settings, length, cells)?,
         range: Some((0.0, 1.0)),
         diverging: false,
     };

@@ -55,28 +55,7 @@ pub fn position(
 }
 
 fn section(name: &str, changes: &[String], length: Option<usize>) -> Result<Section, Error> {
-    let common = format!("width = {WIDTH}\nheads = {HEADS}\npattern = 'full'");
-    let settings = named("position", Position::NAMES, name, changes, &common)?;
-    let (position, heads) = (settings.position[0].clone(), settings.sizes()?);
-    let entries = match &position {
-        Position::Shaw(shaw) => shaw.reach,
-        Position::Learned(learned) => learned.length,
-        Position::T5(t5) => t5.buckets,
-        _ => 0,
-    };
-    if entries > MOST {
-        let reason = format!("a table of {entries} entries, expected at most {MOST} to draw it");
-        return Err(Error::Request(format!("position {name}: {reason}")));
-    }
-    let device = Device::flex();
-    device.seed(SEED);
-    let layer = position.build(&heads, &device)?;
-    let own = match &position {
-        Position::Shaw(shaw) => (3 * shaw.reach).clamp(1, FARTHEST),
-        _ => FARTHEST,
-    };
-    let length = length.unwrap_or(own);
-    let drawn = Drawn { name: name.to_owned(), position, layer, heads, length, device };
+    let drawn = Drawn::new(name, changes, length)?;
     let about = Position::about().into_iter().find(|about| about.name == name);
     let words = about.map(|about| about.summary.join(" ")).into_iter().collect();
     let pictures =
@@ -95,13 +74,56 @@ pub(super) struct Drawn {
 }
 
 impl Drawn {
-    /// Pictures of the terms an encoding adds to a call.
-    fn call_pictures(&self) -> Result<Vec<Picture>, Error> {
-        // One query in the middle, keys as far as asked on both sides.
+    pub(super) fn new(
+        name: &str,
+        changes: &[String],
+        length: Option<usize>,
+    ) -> Result<Self, Error> {
+        let common = format!("width = {WIDTH}\nheads = {HEADS}\npattern = 'full'");
+        let settings = named("position", Position::NAMES, name, changes, &common)?;
+        let (position, heads) = (settings.position[0].clone(), settings.sizes()?);
+        let entries = match &position {
+            Position::Shaw(shaw) => shaw.reach,
+            Position::Learned(learned) => learned.length,
+            Position::T5(t5) => t5.buckets,
+            _ => 0,
+        };
+        if entries > MOST {
+            let reason =
+                format!("a table of {entries} entries, expected at most {MOST} to draw it");
+            return Err(Error::Request(format!("position {name}: {reason}")));
+        }
+        let device = Device::flex();
+        device.seed(SEED);
+        let layer = position.build(&heads, &device)?;
+        let own = match &position {
+            Position::Shaw(shaw) => (3 * shaw.reach).clamp(1, FARTHEST),
+            _ => FARTHEST,
+        };
+        let length = length.unwrap_or(own);
+        Ok(Self { name: name.to_owned(), position, layer, heads, length, device })
+    }
+
+    /// How alike two places are by their distance, one curve for each head that differs.
+    pub(super) fn similarity(&self) -> Result<Vec<Series>, Error> {
+        match self.position.embeds() {
+            true => self.similarity_of_embeddings(self.table()?),
+            false => self.by_head(&self.call()?, false),
+        }
+    }
+
+    /// A call of one query in the middle, and keys as far as asked on both sides.
+    fn call(&self) -> Result<Call, Error> {
         let keys = 2 * self.length + 1;
         let mut call = Call::new(self.heads.head_dim, Arc::new(Full));
         call.first_query = self.length;
         self.layer.shape(&mut call, &Sizes { batch: 1, queries: 1, keys })?;
+        Ok(call)
+    }
+
+    /// Pictures of the terms an encoding adds to a call.
+    fn call_pictures(&self) -> Result<Vec<Picture>, Error> {
+        let call = self.call()?;
         let mut pictures = vec![self.lines(
             "similarity",
             "score against distance",
@@ -301,6 +323,21 @@ mod tests {
         assert!(position(Some("rotary"), &[], Some(0)).is_err());
         let error = position(Some("shaw"), &["reach=1000000000000".into()], None).unwrap_err();
         assert!(error.to_string().contains("expected at most 65536"), "{error}");
+    }
+
+    #[test]
+    fn curves_are_those_of_the_formulas() {
+        let curves = |name: &str| Drawn::new(name, &[], Some(64)).unwrap().similarity().unwrap();
+        let [none, alibi, rotary] = ["none", "alibi", "rotary"].map(curves);
+        assert_eq!((none.len(), alibi.len()), (1, HEADS));
+        for (head, sloped) in alibi.iter().enumerate() {
+            let slope = 0.25f64.powi(head as i32 + 1);
+            for ((distance, plain), (_, sloped)) in none[0].points.iter().zip(&sloped.points) {
+                assert!((plain - slope * distance.abs() - sloped).abs() < 1e-9);
+            }
+        }
+        assert_eq!(none[0].points[64].0, 0.0);
+        assert!((none[0].points[64].1 - rotary[0].points[64].1).abs() < 1e-6, "no turn at 0");
     }
 
     #[test]
