@@ -30,8 +30,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const ABOUT: &str = "\
 Attention is what a token looks at, position is where.
 
-Without a command: compares position encodings on the program's own text and on a task of what
-and where, trained at 256 tokens and read to 4096, in about five minutes, with a report to look at.";
+Without a command: compares position encodings on tiny Shakespeare and on a task of what and
+where, trained at 256 tokens and read to 4096, in about five minutes, with a report to look at.";
 
 #[derive(Parser)]
 #[command(version, about = ABOUT)]

@@ -17,6 +17,7 @@
 
 mod batches;
 mod corpus;
+mod embedded;
 mod encode;
 mod error;
 mod random;
@@ -29,6 +30,7 @@ mod tokens;
 
 pub use batches::{Batch, BatchSettings, BatchSize, Batches, SourceSide};
 pub use corpus::{Corpus, Description, Pair, Part, Split};
+pub use embedded::shakespeare;
 pub use error::{Error, Result};
 pub use random::Random;
 pub use settings::{DataSettings, Objective, Source, TokenizerSettings};

@@ -36,7 +36,7 @@ fn files_are_refused_with_name_place_and_what_would_be_right() {
     let folder = tempfile::tempdir().unwrap();
     files(folder.path());
     let cases = [
-        ("kind = 'text'", "source.path = \"\": expected a file or folder"),
+        ("kind = 'fasta'", "source.path = \"\": expected a file or folder"),
         ("kind = 'text', path = '@/none.txt'", "none.txt: No such file"),
         ("kind = 'text', path = '@/empty.txt'", "empty.txt: is empty, expected text"),
         ("kind = 'text', path = '@/folder'", "folder: the folder has no files"),

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use whatwhere_attention::Position;
 use whatwhere_data::{BatchSettings, BatchSize, Batches, Corpus, Split};
-use whatwhere_training::{Evaluation, Folder, Places, Run, by_place, embedded};
+use whatwhere_training::{Evaluation, Folder, Places, Run, by_place};
 use whatwhere_transformer::Family;
 
 use crate::Error;
@@ -64,10 +64,7 @@ pub fn corpus_of(
         settings.data.tokenizer =
             Some(whatwhere_data::settings::File { path: folder.tokenizer() }.into());
     }
-    let corpus = match embedded::needed(&settings) {
-        true => embedded::corpus(&settings.data)?,
-        false => Corpus::load(&settings.data)?,
-    };
+    let corpus = Corpus::load(&settings.data)?;
     if data.is_none() && corpus.has(Split::Test) {
         split = Split::Test;
     }

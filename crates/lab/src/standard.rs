@@ -1,4 +1,4 @@
-//! The comparison that runs when nobody asks for another: positions on the program's own text, and on indirect indexing.
+//! The comparison that runs when nobody asks for another: positions on tiny Shakespeare, and on indirect indexing.
 
 use std::{
     fs,
@@ -6,12 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use whatwhere_training::{embedded, files};
+use whatwhere_training::{files, presets};
 
 use crate::{Error, compare::Comparison, grid::Axis, report};
 
-const TEXT: &str = include_str!("../../../configs/compare-text.toml");
-const INDEXING: &str = include_str!("../../../configs/compare-indexing.toml");
+const TEXT: &str = presets::text("compare-text");
+const INDEXING: &str = presets::text("compare-indexing");
 
 /// Positions that are compared. The learned table is as long as the longest window.
 const POSITIONS: [&str; 7] =
@@ -40,19 +40,17 @@ pub fn comparisons(folder: &Path) -> Vec<Comparison> {
         folder: folder.join(name),
     };
     vec![
-        comparison("Positions on this program's own source", TEXT, "text"),
+        comparison("Positions on tiny Shakespeare", TEXT, "text"),
         comparison("Positions on indirect indexing", INDEXING, "indexing"),
     ]
 }
 
-/// The folder, or the first of `folder-2`, `folder-3`, … that does not hold the comparison of another program: its own
-/// text is what is learned, and changes with it.
+/// The folder, or the first of `folder-2`, `folder-3`, … that does not hold the comparison of another program, with other
+/// settings.
 pub fn folder(folder: &Path) -> Result<PathBuf, Error> {
     let mut number = 1;
     let mut hash = 0xcbf2_9ce4_8422_2325_u64; // FNV-1a
-    let texts = embedded::texts();
-    for text in texts.iter().map(|(_, text)| text.as_str()).chain([TEXT, INDEXING]).chain(POSITIONS)
-    {
+    for text in [TEXT, INDEXING].into_iter().chain(POSITIONS) {
         for byte in text.bytes().chain([0]) {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
         }

@@ -31,7 +31,6 @@
 pub mod bleu;
 mod checkpoint;
 pub mod chrf;
-pub mod embedded;
 mod error;
 mod evaluate;
 pub mod files;

@@ -5,7 +5,7 @@
 use std::{fs, ops::ControlFlow, path::Path};
 
 use tempfile::TempDir;
-use whatwhere_data::Corpus;
+use whatwhere_data::{Corpus, Source};
 use whatwhere_training::{
     Ending, Error, Folder, Generation, Record, Run, RunSettings, Trainer, Translation, Watcher,
     interrupt::Interrupt,
@@ -67,9 +67,11 @@ fn text() -> String {
 }
 
 fn corpus(settings: &RunSettings) -> Corpus {
-    match whatwhere_training::embedded::needed(settings) {
-        true => Corpus::from_texts(vec![text()], &settings.data).unwrap(),
-        false => Corpus::load(&settings.data).unwrap(),
+    match &settings.data.source {
+        Source::Text(text) if text.path.as_os_str().is_empty() => {
+            Corpus::from_texts(vec![self::text()], &settings.data).unwrap()
+        }
+        _ => Corpus::load(&settings.data).unwrap(),
     }
 }
 

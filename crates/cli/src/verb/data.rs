@@ -16,11 +16,7 @@ use whatwhere_data::{
 };
 use whatwhere_training::{RunSettings, trainer};
 
-use crate::{
-    failure::Failure,
-    say::say,
-    verb::{Settings, train},
-};
+use crate::{failure::Failure, say::say, verb::Settings};
 
 /// What to do with data.
 #[derive(Args, Clone, Debug)]
@@ -138,7 +134,7 @@ struct Sample {
 
 fn describe(args: &Describe) -> anyhow::Result<()> {
     let settings = args.settings.read()?;
-    let corpus = train::load(&settings)?;
+    let corpus = Corpus::load(&settings.data)?;
     let figures = |(split, part): (&Split, &whatwhere_data::Part)| {
         let pairs = corpus.pairs(*split).unwrap_or_default();
         let mean = part.tokens as f64 / part.documents as f64;

@@ -7,12 +7,10 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use whatwhere_data::{Source, Split};
+use whatwhere_data::{Corpus, Source, Split};
 use whatwhere_training::{
     Evaluation, Folder, Run, RunSettings, Translation, bleu, chrf, evaluate, trainer,
 };
-
-use crate::verb::train;
 
 /// What to evaluate on.
 #[derive(Args, Clone, Debug)]
@@ -77,7 +75,7 @@ pub(crate) fn run(args: &Evaluate) -> anyhow::Result<()> {
         let path = Folder::new(&args.run).tokenizer();
         settings.data.tokenizer = Some(whatwhere_data::settings::File { path }.into());
     }
-    let corpus = train::load(&settings)?;
+    let corpus = Corpus::load(&settings.data)?;
     let batches = trainer::batches(&settings, &corpus, split)?;
     let evaluation = evaluate(run.model(), &batches, args.batches, corpus.bytes_per_token(split))?;
     let mut figures = Figures { evaluation, bleu: None, bleu_signature: None, chrf: None };

@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Train) -> anyhow::Result<()> {
     );
     let settings = settings(args, &folder)?;
     let interrupt = Interrupt::new()?;
-    let corpus = load(&settings)?;
+    let corpus = Corpus::load(&settings.data)?;
     let mut trainer = if args.resume {
         Trainer::resume(settings, corpus.clone(), folder.clone())?
     } else {
@@ -93,14 +93,6 @@ fn settings(args: &Train, folder: &Folder) -> anyhow::Result<RunSettings> {
         settings.read_from(path)?;
     }
     Ok(settings)
-}
-
-/// The corpus, with the program's own text where none is named.
-pub(crate) fn load(settings: &RunSettings) -> anyhow::Result<Corpus> {
-    Ok(match whatwhere_training::embedded::needed(settings) {
-        true => whatwhere_training::embedded::corpus(&settings.data)?,
-        false => Corpus::load(&settings.data)?,
-    })
 }
 
 fn report(args: &Train, trainer: &Trainer, folder: &Folder, ending: Ending) -> anyhow::Result<()> {

@@ -16,6 +16,7 @@ pub use pairs::Pair;
 
 use crate::{
     Error, Result,
+    embedded::shakespeare,
     encode::{Encoded, Sorted, Texts},
     settings::{DataSettings, Objective, Source, Text},
     task::{Example, ListOps},
@@ -59,11 +60,14 @@ impl Corpus {
             |main, valid, test| Self::stream(Sorted::new(main, valid, test, settings)?, settings);
         match &settings.source {
             Source::Text(text) => {
-                present("source.path", &text.path)?;
                 let files =
                     |path: &PathBuf| Texts::Files { path: path.clone(), field: text.field.clone() };
                 let (valid, test) = (text.valid.as_ref().map(files), text.test.as_ref().map(files));
-                stream(files(&text.path), valid, test)
+                let main = match text.path.as_os_str().is_empty() {
+                    true => Texts::Memory(vec![shakespeare()]),
+                    false => files(&text.path),
+                };
+                stream(main, valid, test)
             }
             Source::Fasta(fasta) => {
                 present("source.path", &fasta.path)?;

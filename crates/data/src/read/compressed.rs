@@ -13,7 +13,7 @@ pub(super) fn gzip<R: Read>(reader: R) -> impl Read {
 }
 
 /// The content of a Zstandard stream.
-pub(super) fn zstandard<R: Read>(reader: R) -> impl Read {
+pub(crate) fn zstandard<R: Read>(reader: R) -> impl Read {
     Zstandard { reader, decoder: FrameDecoder::new(), inside: false }
 }
 

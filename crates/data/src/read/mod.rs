@@ -16,6 +16,7 @@ use std::{
 };
 
 pub(crate) use chorales::{Pieces, VOICES, chorales};
+pub(crate) use compressed::zstandard;
 pub(crate) use fasta::fasta;
 pub(crate) use listops::listops;
 pub(crate) use pairs::{Sides, pairs};

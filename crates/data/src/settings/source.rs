@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Text {
-    /// File or folder; default empty, for text that the caller supplies.
+    /// File, folder or archive; default empty, which reads the text that comes with the program, tiny Shakespeare.
     pub path: PathBuf,
     /// File or folder for validation; default none, so that `valid_share` applies.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,7 +1,7 @@
 //! Corpora that several runs share.
 
 use whatwhere_data::{Corpus, DataSettings};
-use whatwhere_training::{RunSettings, embedded};
+use whatwhere_training::RunSettings;
 
 use crate::Error;
 
@@ -10,15 +10,12 @@ use crate::Error;
 pub struct Corpora(Vec<(DataSettings, Corpus)>);
 
 impl Corpora {
-    /// The corpus of some settings, with the program's own text where none is named.
+    /// The corpus of some settings.
     pub fn of(&mut self, settings: &RunSettings) -> Result<Corpus, Error> {
         if let Some((_, corpus)) = self.0.iter().find(|(data, _)| *data == settings.data) {
             return Ok(corpus.clone());
         }
-        let corpus = match embedded::needed(settings) {
-            true => embedded::corpus(&settings.data)?,
-            false => Corpus::load(&settings.data)?,
-        };
+        let corpus = Corpus::load(&settings.data)?;
         self.0.push((settings.data.clone(), corpus.clone()));
         Ok(corpus)
     }

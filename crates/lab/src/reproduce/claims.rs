@@ -3,18 +3,18 @@
 use std::path::Path;
 
 use whatwhere_data::Source;
-use whatwhere_training::RunSettings;
+use whatwhere_training::{RunSettings, presets};
 
 use super::{By, Claim, Expectation, Experiment, Part, permutation, saturation};
 use crate::Error;
 
-const TEXT: &str = include_str!("../../../../configs/reproduce/text.toml");
-const NOVELS: &str = include_str!("../../../../configs/reproduce/novels.toml");
-const INDEXING: &str = include_str!("../../../../configs/compare-indexing.toml");
-const TRANSLATION: &str = include_str!("../../../../configs/reproduce/translation.toml");
-const BLANKS: &str = include_str!("../../../../configs/reproduce/blanks.toml");
-const JSB: &str = include_str!("../../../../configs/pope-jsb.toml");
-const PUBLISHED_INDEXING: &str = include_str!("../../../../configs/pope-indirect.toml");
+const TEXT: &str = include_str!("../../configs/text.toml");
+const NOVELS: &str = include_str!("../../configs/novels.toml");
+const INDEXING: &str = presets::text("compare-indexing");
+const TRANSLATION: &str = include_str!("../../configs/translation.toml");
+const BLANKS: &str = include_str!("../../configs/blanks.toml");
+const JSB: &str = presets::text("pope-jsb");
+const PUBLISHED_INDEXING: &str = presets::text("pope-indirect");
 
 const POPE: &str = "Gopalakrishnan et al. 2025, https://arxiv.org/abs/2509.10534";
 const SHAW: &str = "Shaw et al. 2018, https://arxiv.org/abs/1803.02155";
@@ -189,7 +189,7 @@ pub const CLAIMS: &[Claim] = &[
         title: "Sinusoidal positions do not reach lengths they have not seen",
         paper: ALIBI,
         reports: "perplexity of sinusoidal models rises soon after the trained length; ALiBi's does not",
-        scaled_down: Some("0.6 M parameters on bytes of the program's own source, trained at 256"),
+        scaled_down: Some("0.6 M parameters on bytes of tiny Shakespeare, trained at 256"),
         minutes: 15,
         data: None,
         experiment: Experiment::Compare(&[Part {
@@ -330,9 +330,7 @@ pub const CLAIMS: &[Claim] = &[
         title: "Filling blanks needs both sides",
         paper: "Devlin et al. 2018, https://arxiv.org/abs/1810.04805",
         reports: "both directions beat left-to-right on every task of the ablation",
-        scaled_down: Some(
-            "masked bytes of the program's own source, 0.6 M parameters, 1500 updates",
-        ),
+        scaled_down: Some("masked bytes of tiny Shakespeare, 0.6 M parameters, 1500 updates"),
         minutes: 15,
         data: None,
         experiment: Experiment::Compare(&[Part {
