@@ -44,7 +44,9 @@ fn wgpu_agrees_with_the_cpu() {
     let gpu = match Device::wgpu_options().init() {
         Ok(device) => device.autodiff(),
         Err(error) => {
-            eprintln!("SKIPPED, nothing was tested: wgpu found no adapter ({error})");
+            let reason = format!("SKIPPED: wgpu found no adapter ({error})");
+            // The real standard error, which the test harness does not hold back; nobody to tell if it is closed.
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), reason.as_bytes());
             return;
         }
     };

@@ -12,7 +12,7 @@ use whatwhere_attention::{
     position::{Alibi, Polar, PositionLayer, Rotary, RotaryLayout, T5},
 };
 
-use common::{File, difference, fixtures};
+use common::{File, difference, fixture};
 
 /// Logits of size 10 after two layers in f32.
 const TOLERANCE: f32 = 2e-4;
@@ -92,7 +92,6 @@ impl Model {
 
 #[test]
 fn logits_of_x_transformers_are_met() {
-    let Some(folder) = fixtures("x_transformers") else { return };
     let rotary = |layout| Position::from(Rotary { layout, ..Default::default() });
     let cases: [(&str, Position, bool); 6] = [
         ("polar", Polar::default().into(), true),
@@ -104,7 +103,8 @@ fn logits_of_x_transformers_are_met() {
         ("polar", rotary(RotaryLayout::Interleaved), false),
     ];
     for (name, position, right) in cases {
-        let model = Model(File::read(&folder.join(format!("{name}.safetensors"))));
+        let Some(path) = fixture(&format!("x_transformers/{name}.safetensors")) else { continue };
+        let model = Model(File::read(&path));
         let golden = model.get::<3>("golden.logits");
         for path in [Path::Fused, Path::Composed] {
             let difference = difference(model.logits(&position, path), golden.clone());

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-use std::path::PathBuf;
+use std::{io::Write, path::PathBuf};
 
 use whatwhere_data::{
     BatchSettings, BatchSize, Batches, Corpus, DataSettings, Split, Tokenizer, TokenizerSettings,
@@ -18,7 +18,8 @@ fn shared(path: &str) -> Option<PathBuf> {
     );
     let path = root.join("data").join(path);
     if !path.exists() {
-        println!("SKIPPED: no {}; set WHATWHERE_SHARED", path.display());
+        // The real standard error, which the test harness does not hold back; nobody to tell if it is closed.
+        let _ = writeln!(std::io::stderr(), "SKIPPED: no {}; set WHATWHERE_SHARED", path.display());
         return None;
     }
     Some(path)
@@ -32,10 +33,8 @@ fn load(settings: DataSettings) -> Corpus {
 
 #[test]
 fn tiny_shakespeare_has_nanogpts_vocabulary_and_split() {
-    let Some(path) = shared("tinyshakespeare/input.txt") else { return };
     let tokenizer = Some(TokenizerSettings::Characters(Characters {}));
-    let text = Text { path, ..Text::default() };
-    let corpus = load(DataSettings { tokenizer, ..DataSettings::of(text) });
+    let corpus = load(DataSettings { tokenizer, ..DataSettings::of(Text::default()) });
     let tokens = |split| corpus.tokens(split).unwrap().len();
     assert_eq!(corpus.vocabulary(), 65);
     assert_eq!((tokens(Split::Train), tokens(Split::Valid)), (1_003_854, 111_540));

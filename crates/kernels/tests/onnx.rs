@@ -1,12 +1,11 @@
 //! The official ONNX operator test vectors, through the fast path.
 //!
-//! They are not part of the repository: they are looked for in `$WHATWHERE_SHARED/fixtures/onnx`, otherwise in
-//! `shared/fixtures/onnx` beside the repository. Each vector is a call with its inputs and outputs as ONNX's own
-//! reference computes them; [`VECTORS`] says how each is expressed, or why it is not.
+//! They are in `fixtures/onnx` of the repository. Each vector is a call with its inputs and outputs as ONNX's own reference
+//! computes them; [`VECTORS`] says how each is expressed, or why it is not.
 
 mod common;
 
-use std::{collections::BTreeSet, env, fs, io::Write, path::PathBuf};
+use std::{collections::BTreeSet, fs, io::Write, path::PathBuf};
 
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
@@ -39,7 +38,7 @@ enum Way {
     /// A rotation, read off by unit keys.
     Rotary,
     /// Not at all, and why.
-    Skipped(&'static str),
+    Inexpressible(&'static str),
 }
 
 const OVERWRITES: &str =
@@ -85,15 +84,15 @@ const VECTORS: &[(&str, Way)] = &[
     ("attention_local_window_default", Way::Attention),
     ("attention_local_window_ext_cache_rank3_head_mask", Way::Attention),
     ("flexattention_causal_mask", Way::Flex(|shape| by_pair(shape, hide_later))),
-    ("flexattention_prob_mod", Way::Skipped(AFTER_SOFTMAX)),
+    ("flexattention_prob_mod", Way::Inexpressible(AFTER_SOFTMAX)),
     // The name leaves the sign open; the numbers say query − key.
     ("flexattention_relative_positional", Way::Flex(|shape| by_pair(shape, |q, k| q - k))),
     ("flexattention_scaled", Way::Attention),
     // Whatever constant the graph adds, the softmax takes it out again.
     ("flexattention_score_mod", Way::Flex(|shape| by_pair(shape, |_, _| 0.5))),
-    ("linear_attention_delta", Way::Skipped(OVERWRITES)),
-    ("linear_attention_explicit_scale", Way::Skipped(OVERWRITES)),
-    ("linear_attention_linear_t1_no_past", Way::Skipped(NO_FEATURES)),
+    ("linear_attention_delta", Way::Inexpressible(OVERWRITES)),
+    ("linear_attention_explicit_scale", Way::Inexpressible(OVERWRITES)),
+    ("linear_attention_linear_t1_no_past", Way::Inexpressible(NO_FEATURES)),
     ("rotary_embedding_no_position_ids_interleaved", Way::Rotary),
     ("rotary_embedding_with_interleaved_rotary_dim", Way::Rotary),
     ("rotary_embedding_with_rotary_dim", Way::Rotary),
@@ -101,10 +100,7 @@ const VECTORS: &[(&str, Way)] = &[
 
 #[test]
 fn every_onnx_vector_that_can_be_expressed_is_met() {
-    let Some(folder) = folder() else {
-        say("onnx: skipped, because there is no fixtures/onnx in $WHATWHERE_SHARED or ../shared");
-        return;
-    };
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/onnx");
     let found: BTreeSet<String> = fs::read_dir(&folder)
         .expect("the folder can be read")
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
@@ -123,8 +119,8 @@ fn every_onnx_vector_that_can_be_expressed_is_met() {
             Way::Attention => attention(&vector(), None),
             Way::Flex(bias) => attention(&vector(), Some(*bias)),
             Way::Rotary => rotary(&vector()),
-            Way::Skipped(reason) => {
-                say(&format!("onnx: skipped {name}: {reason}"));
+            Way::Inexpressible(reason) => {
+                say(&format!("onnx: not expressible {name}: {reason}"));
                 continue;
             }
         };
@@ -142,12 +138,6 @@ fn every_onnx_vector_that_can_be_expressed_is_met() {
         complaints.extend(wrong);
     }
     common::assert_none(&complaints, VECTORS.len());
-}
-
-fn folder() -> Option<PathBuf> {
-    let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let shared = env::var_os("WHATWHERE_SHARED").map_or_else(beside, PathBuf::from);
-    Some(shared.join("fixtures/onnx")).filter(|folder| folder.is_dir())
 }
 
 /// To the real standard error, which the test harness does not hold back.

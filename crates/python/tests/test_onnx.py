@@ -1,11 +1,9 @@
 """The official ONNX operator test vectors, as far as the words of a call can express them.
 
-They are not part of the repository: they are looked for in `$WHATWHERE_SHARED/fixtures/onnx`, otherwise in
-`shared/fixtures/onnx` beside the repository.
+They are in `fixtures/onnx` of the repository.
 """
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +11,7 @@ import pytest
 
 import whatwhere
 
-SHARED = os.environ.get("WHATWHERE_SHARED", Path(__file__).parents[4] / "shared")
-FOLDER = Path(SHARED) / "fixtures" / "onnx"
+FOLDER = Path(__file__).parents[3] / "fixtures" / "onnx"
 NAMES = sorted(path.stem for path in FOLDER.glob("test_*.json"))
 # Expected numbers are f32 near 1 computed in another order, or rounded to f16 on the way.
 SINGLE, HALF = 1e-5, 2e-3
@@ -81,7 +78,6 @@ def pattern(attributes, past, queries, lengths):
     return sees
 
 
-@pytest.mark.skipif(not NAMES, reason="there is no fixtures/onnx in $WHATWHERE_SHARED or ../shared")
 def test_there_are_as_many_vectors_as_were_looked_at():
     assert len(NAMES) == 46
 

@@ -22,7 +22,7 @@ use whatwhere_attention::{
     position::{Encode, NoPosition},
 };
 
-use common::{File, difference, fixtures};
+use common::{File, difference, fixture};
 
 /// Logits of size 5 after two layers in f32.
 const TOLERANCE: f32 = 2e-5;
@@ -43,11 +43,11 @@ fn meets(
     tolerance: f32,
     logits: fn(&Model, &Position) -> Tensor<3>,
 ) {
-    let Some(folder) = fixtures("huggingface") else { return };
+    let Some(folder) = fixture(&format!("huggingface/{name}")) else { return };
     let none = NoPosition::default().into();
     for (position, right) in [(&position.into(), true), (&none, false)] {
         for path in [Path::Fused, Path::Composed] {
-            let read = |part: &str| File::read(&folder.join(name).join(part));
+            let read = |part: &str| File::read(&folder.join(part));
             let (file, golden) = (read("model.safetensors"), read("golden.safetensors"));
             let model = Model { file, golden, path };
             let far = difference(logits(&model, position), model.golden.floats("logits"));

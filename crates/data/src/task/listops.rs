@@ -127,6 +127,8 @@ impl ListOps {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     /// The value of an expression, by a stack: nothing in common with how expressions are made.
@@ -178,7 +180,12 @@ mod tests {
             .map_or_else(|| "../../../shared".into(), PathBuf::from);
         let folder = shared.join("data/listops");
         if !folder.exists() {
-            println!("SKIPPED: no {}; set WHATWHERE_SHARED", folder.display());
+            // The real standard error, which the test harness does not hold back; nobody to tell if it is closed.
+            let _ = writeln!(
+                std::io::stderr(),
+                "SKIPPED: no {}; set WHATWHERE_SHARED",
+                folder.display()
+            );
             return;
         }
         for name in ["d5c", "d8", "d14", "d20", "d20a", "d20s"] {
