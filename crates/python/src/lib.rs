@@ -62,6 +62,12 @@ mod _native {
         ])
     }
 
+    /// The version of the package.
+    #[pyfunction]
+    fn version() -> &'static str {
+        env!("CARGO_PKG_VERSION")
+    }
+
     /// ALiBi's slopes for any number of heads.
     #[pyfunction]
     fn alibi_slopes<'py>(py: Python<'py>, heads: usize) -> Bound<'py, numpy::PyArray1<f32>> {

@@ -9,8 +9,8 @@
 
 from . import settings
 from ._models import Model, load
-from ._native import alibi_slopes, instruction_set
+from ._native import alibi_slopes, instruction_set, version
 from ._numpy import attention
 
 __all__ = ["Model", "alibi_slopes", "attention", "instruction_set", "load", "settings"]
-__version__ = "0.1.0"
+__version__ = version()
