@@ -1,6 +1,12 @@
-//! The shape of the house: dependencies only point down.
+//! The shape of the house: what ARCHITECTURE.md calls invariants, as far as files can tell.
 
-use std::{collections::BTreeSet, fs, path::Path};
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
 /// Each crate and those it may know.
 const MAY_KNOW: [(&str, &[&str]); 7] = [
@@ -13,12 +19,56 @@ const MAY_KNOW: [(&str, &[&str]); 7] = [
     ("cli", &["attention", "data", "lab", "training", "transformer"]),
 ];
 
+/// Where `unsafe` may stand, and the lint against it may be lifted.
+const UNSAFE: [&str; 2] = ["crates/kernels/src/simd", "crates/attention/src/bridge.rs"];
+
+/// Lines of a file of source, its tests not counted.
+const LONGEST: usize = 400;
+/// Longer, until it is split.
+const LONG: [&str; 1] = ["crates/python/src/terms.rs"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// All files with an ending below a folder, links and what is built left out.
+fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_symlink() || name.starts_with('.') || name == "target" {
+            continue;
+        }
+        match path.is_dir() {
+            true => found.extend(files(&path, ending)),
+            false if name.ends_with(ending) => found.push(path),
+            false => {}
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Every file of Rust in the `src` folders, by its path from the root.
+fn sources() -> Vec<(String, String)> {
+    let root = root();
+    let all = ["crates", "bench"].iter().flat_map(|folder| files(&root.join(folder), ".rs"));
+    let named = all.map(|path| {
+        let name = path.strip_prefix(&root).unwrap().to_string_lossy().replace('\\', "/");
+        (name, fs::read_to_string(path).unwrap())
+    });
+    named.filter(|(name, _)| name.contains("/src/")).collect()
+}
+
+fn manifest(path: &str) -> toml::Table {
+    fs::read_to_string(root().join(path)).unwrap().parse().unwrap()
+}
+
 #[test]
 fn dependencies_only_point_down() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for (name, may_know) in MAY_KNOW {
-        let manifest = fs::read_to_string(crates.join(name).join("Cargo.toml"));
-        let manifest: toml::Table = manifest.expect("a manifest").parse().expect("TOML");
+        let manifest = manifest(&format!("crates/{name}/Cargo.toml"));
         let dependencies = manifest["dependencies"].as_table().expect("a table");
         let ours: BTreeSet<&str> =
             dependencies.keys().filter_map(|key| key.strip_prefix("whatwhere-")).collect();
@@ -30,9 +80,86 @@ fn dependencies_only_point_down() {
 /// Only these floors know the framework.
 #[test]
 fn kernels_and_data_know_no_framework() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for name in ["kernels", "data"] {
-        let manifest = fs::read_to_string(crates.join(name).join("Cargo.toml"));
-        assert!(!manifest.expect("a manifest").contains("burn"), "{name} knows burn");
+        let manifest = fs::read_to_string(root().join(format!("crates/{name}/Cargo.toml")));
+        assert!(!manifest.unwrap().contains("burn"), "{name} knows burn");
+    }
+}
+
+#[test]
+fn unsafe_stands_in_two_places() {
+    let words = ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern", "unsafe_code"];
+    let mut places: BTreeSet<&str> = BTreeSet::new();
+    for (name, text) in sources() {
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let found = code.filter(|line| words.iter().any(|word| line.contains(word))).count();
+        if found > 0 {
+            let place = UNSAFE.iter().find(|place| name.starts_with(**place));
+            assert!(place.is_some(), "{name} has unsafe code; it may stand in {UNSAFE:?}");
+            places.extend(place.copied());
+        }
+    }
+    assert_eq!(places.len(), UNSAFE.len(), "a place that needs no unsafe code any more");
+}
+
+#[test]
+fn files_stay_short_enough_to_read() {
+    for (name, text) in sources() {
+        let is_test = name.ends_with("tests.rs") || name.contains("/tests/");
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let lines = code.lines().count();
+        let is_known = LONG.contains(&name.as_str());
+        assert!(is_test || is_known || lines <= LONGEST, "{name} has {lines} lines without tests");
+    }
+}
+
+/// A package holds what its sources include: `cargo package` copies a crate's own folder and nothing else.
+#[test]
+fn nothing_is_included_from_outside_its_package() {
+    for (name, text) in sources() {
+        // Not published as crates: the benches, and the Python package, whose wheels are built in the repository.
+        if !name.starts_with("crates/") || name.starts_with("crates/python/") {
+            continue;
+        }
+        let depth = name.split('/').count() - 3; // folders between the file and its package
+        for line in text.lines().filter(|line| line.contains("include") || line.contains("#[path"))
+        {
+            let mut ups = 0;
+            while line.contains(&"../".repeat(ups + 1)) {
+                ups += 1;
+            }
+            assert!(ups <= depth, "{name} leaves its package: {}", line.trim());
+        }
+    }
+}
+
+#[test]
+fn every_place_that_names_the_version_names_the_same() {
+    let version = manifest("Cargo.toml")["workspace"]["package"]["version"].clone();
+    let version = version.as_str().unwrap();
+    let python = manifest("crates/python/Cargo.toml");
+    assert_eq!(python["package"]["version"].as_str(), Some(version));
+    let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
+    assert!(read("CITATION.cff").contains(&format!("\nversion: {version}\n")));
+    assert!(read("CHANGELOG.md").contains(&format!("\n## [{version}]")));
+    for (key, value) in manifest("Cargo.toml")["workspace"]["dependencies"].as_table().unwrap() {
+        if key.starts_with("whatwhere-") {
+            assert_eq!(value["version"].as_str(), Some(version), "{key}");
+        }
+    }
+}
+
+/// What is published says what it is, and has its own README and licences.
+#[test]
+fn every_package_says_what_it_is() {
+    for (name, _) in MAY_KNOW {
+        let folder = root().join("crates").join(name);
+        let manifest = manifest(&format!("crates/{name}/Cargo.toml"));
+        for key in ["description", "readme", "keywords", "categories", "license", "rust-version"] {
+            assert!(manifest["package"].get(key).is_some(), "{name} has no {key}");
+        }
+        for file in ["README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
+            assert!(folder.join(file).exists(), "{name} has no {file}");
+        }
     }
 }
