@@ -147,5 +147,6 @@ fn draw_curves(
             svg.path(&format!("curve s{}", i % 8), &line(points), "");
         }
     });
-    if low == high { said(low) } else { format!("{} to {}", said(low), said(high)) }
+    let [low, high] = [low, high].map(|value| said((value * 10.0).round() / 10.0));
+    if low == high { low } else { format!("{low} to {high}") }
 }
