@@ -11,7 +11,6 @@ mod measure;
 mod memory;
 mod ours;
 mod peak;
-mod random;
 mod table;
 mod worker;
 

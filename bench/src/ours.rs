@@ -12,8 +12,7 @@ use whatwhere_kernels::{
     },
     linear_attention::{LinearAttention, LinearGradients},
 };
-
-use crate::random::normal;
+use whatwhere_random::Random;
 
 const HEADS: usize = 8;
 const HEAD_DIM: usize = 64;
@@ -326,6 +325,12 @@ fn tensors(task: Task) -> Vec<Tensor> {
         What::Causal | What::Full | What::Window | What::Rotary | What::Linear => {}
     }
     tensors
+}
+
+/// `len` normally distributed numbers around 0, the same on every run.
+fn normal(seed: u64, len: usize, deviation: f64) -> Vec<f32> {
+    let mut random = Random::new(&[seed]);
+    (0..len).map(|_| (deviation * random.normal()) as f32).collect()
 }
 
 #[cfg(test)]

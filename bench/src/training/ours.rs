@@ -16,7 +16,7 @@ use whatwhere_data::Batch;
 use whatwhere_training::{Learner, TrainingSettings};
 use whatwhere_transformer::{
     Model, ModelSettings,
-    generate::{Sampling, Writer},
+    generate::{Generator, Sampling},
 };
 
 /// The learning rate of every step.
@@ -41,7 +41,7 @@ enum Work {
     Nothing,
     Built(Box<Model>),
     Train { learner: Box<Learner>, rows: usize, length: usize, step: u64 },
-    Write { writer: Box<Writer>, prompt: Vec<u32>, tokens: usize },
+    Write { generator: Box<Generator>, prompt: Vec<u32>, tokens: usize },
 }
 
 /// Answers until there are no more requests.
@@ -74,8 +74,8 @@ fn answer(request: Request, work: &mut Work) -> Result<Value> {
         Request::Write { prompt, tokens } => {
             let model = built(work)?.valid();
             let prompt = numbers(0, prompt, model.settings().vocabulary);
-            let writer = Writer::new(&model);
-            *work = Work::Write { writer: Box::new(writer), prompt, tokens };
+            let generator = Generator::new(&model);
+            *work = Work::Write { generator: Box::new(generator), prompt, tokens };
             Ok(json!({}))
         }
         Request::Steps { count } => steps(work, count),
@@ -135,15 +135,15 @@ fn step(work: &mut Work) -> Result<Value> {
                 source: None,
             };
             *step += 1;
-            learner.read(&batch, *step)?;
-            let lesson = learner.lesson();
-            learner.update(&lesson, RATE, *step);
-            Ok(json!(lesson.loss))
+            learner.accumulate(&batch, *step)?;
+            let stats = learner.finish();
+            learner.update(&stats, RATE, *step);
+            Ok(json!(stats.loss))
         }
-        Work::Write { writer, prompt, tokens } => {
+        Work::Write { generator, prompt, tokens } => {
             let sampling = Sampling::greedy();
             let go_on = |_| ControlFlow::Continue(());
-            Ok(json!(writer.write(None, prompt, *tokens, &sampling, go_on)?))
+            Ok(json!(generator.generate(None, prompt, *tokens, &sampling, go_on)?))
         }
         _ => Err(anyhow!("nothing to do was taken")),
     }

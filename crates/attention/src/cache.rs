@@ -63,7 +63,7 @@ impl Cache {
 
     /// Forgets the last tokens, which can then be replaced by others. Sums cannot be undone, so a cache of linear mixing
     /// refuses; one that drops old keys can forget 64 at least.
-    pub fn take_back(&mut self, tokens: usize) -> Result<(), Error> {
+    pub fn rollback(&mut self, tokens: usize) -> Result<(), Error> {
         let Some(kept) = self.kept.as_mut().filter(|kept| tokens <= kept.count) else {
             if tokens == 0 {
                 return Ok(());

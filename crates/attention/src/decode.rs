@@ -2,19 +2,38 @@
 
 use burn::tensor::Tensor;
 
-use crate::{
-    Attention, Cache, Error, Input, Mixing, linear,
-    projected::{project, project_all},
-};
+use crate::{Attention, Cache, Error, Input, Mixing, linear, projected::Project};
+
+/// The projections that [`Attention::decode_by`] uses.
+#[derive(Clone, Copy, Debug)]
+pub struct DecodeLinears<'a, P> {
+    /// Of the new tokens.
+    pub query: &'a P,
+    /// Of the new tokens; absent with a memory, whose keys and values are made once, by the layer's own.
+    pub key_value: Option<[&'a P; 2]>,
+    /// Of what was mixed.
+    pub output: &'a P,
+}
 
 impl Attention {
     /// [`Self::forward`] for the tokens after those in the cache: `input.first` is taken from it. With a memory, keys and
     /// values are made of it once and kept.
     pub fn decode(&self, input: Input, cache: &mut Cache) -> Result<Tensor<3>, Error> {
+        let own = input.memory.is_none().then_some([&self.key, &self.value]);
+        let linears = DecodeLinears { query: &self.query, key_value: own, output: &self.output };
+        self.decode_by(linears, input, cache)
+    }
+
+    /// [`Self::decode`] with other projections, such as int8 copies of its own.
+    pub fn decode_by<P: Project>(
+        &self,
+        linears: DecodeLinears<P>,
+        input: Input,
+        cache: &mut Cache,
+    ) -> Result<Tensor<3>, Error> {
         self.check(&input)?;
-        let crosses = input.memory.is_some();
         let causal = self.settings().pattern.is_causal();
-        if !crosses && !causal {
+        if input.memory.is_none() && !causal {
             let reason =
                 "sees keys after the query, which a cache does not have yet; use a causal pattern";
             return Err(Error::setting("pattern", self.settings().pattern.name(), reason));
@@ -23,21 +42,21 @@ impl Attention {
             let reason = "the cache is the past; use one of them";
             return Err(Error::combination("past", "a cache", reason));
         }
-        let path = input.path;
-        let mixed = if crosses {
-            let q = project(&self.query, input.x.clone(), path);
-            self.decode_between(&input, q, None, cache)?
-        } else {
-            let all = [&self.query, &self.key, &self.value];
-            let [q, k, v] = project_all(all, input.x.clone(), path);
-            self.decode_between(&input, q, Some([k, v]), cache)?
+        let (path, x) = (input.path, input.x.clone());
+        let (q, own) = match linears.key_value {
+            None => (linears.query.project(x, path), None),
+            Some([key, value]) => {
+                let [q, k, v] = P::project_all([linears.query, key, value], x, path);
+                (q, Some([k, v]))
+            }
         };
-        Ok(project(&self.output, mixed, path))
+        let mixed = self.decode_between(&input, q, own, cache)?;
+        Ok(linears.output.project(mixed, path))
     }
 
     /// What stands between the projections of [`Self::decode`], from queries and, unless there is a memory, keys and
-    /// values, `[batch, length, channels]` each. For callers with projections of their own.
-    pub fn decode_between(
+    /// values, `[batch, length, channels]` each.
+    fn decode_between(
         &self,
         input: &Input,
         q: Tensor<3>,

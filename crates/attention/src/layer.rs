@@ -22,7 +22,7 @@ use crate::{
     linear::{self, LinearCall},
     pattern::{PredictedLayer, Scene},
     position::{Encode, PositionLayer},
-    projected::project,
+    projected::Project,
     score::{Comparing, ScoreLayer},
 };
 
@@ -146,7 +146,7 @@ impl Attention {
         let (k, v) = (self.keys(memory.clone(), input.path), self.values(memory, input.path));
         let q = self.queries(input.x.clone(), input.path);
         let mixed = self.mix(&input, input.first, q, Kept::whole(k, v, first_key))?;
-        Ok(project(&self.output, mixed, input.path))
+        Ok(self.output.project(mixed, input.path))
     }
 
     /// Everything between the projections, heads side by side again.
@@ -175,7 +175,7 @@ impl Attention {
 
     /// `[batch, heads, queries, head_dim]`, ready to be compared.
     pub(crate) fn queries(&self, x: Tensor<3>, path: Path) -> Tensor<4> {
-        self.as_queries(project(&self.query, x, path))
+        self.as_queries(self.query.project(x, path))
     }
 
     pub(crate) fn as_queries(&self, projected: Tensor<3>) -> Tensor<4> {
@@ -189,7 +189,7 @@ impl Attention {
 
     /// `[batch, kv_heads, keys, head_dim]`.
     pub(crate) fn keys(&self, memory: Tensor<3>, path: Path) -> Tensor<4> {
-        self.as_keys(project(&self.key, memory, path))
+        self.as_keys(self.key.project(memory, path))
     }
 
     pub(crate) fn as_keys(&self, projected: Tensor<3>) -> Tensor<4> {
@@ -202,7 +202,7 @@ impl Attention {
 
     /// `[batch, kv_heads, keys, head_dim]`.
     pub(crate) fn values(&self, memory: Tensor<3>, path: Path) -> Tensor<4> {
-        self.split(project(&self.value, memory, path), self.sizes.kv_heads)
+        self.split(self.value.project(memory, path), self.sizes.kv_heads)
     }
 
     /// The call between the projections: score, pattern and every encoding's terms.

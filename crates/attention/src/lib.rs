@@ -75,6 +75,7 @@ mod settings;
 
 pub use cache::Cache;
 pub use combinations::combinations;
+pub use decode::DecodeLinears;
 pub use error::Error;
 pub use heads::{Heads, Sizes};
 pub use layer::{Attention, Input, Path, attend};

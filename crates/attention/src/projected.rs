@@ -4,7 +4,7 @@
 use burn::{module::Param, nn::Linear, tensor::Tensor};
 use whatwhere_kernels::{
     Pooled,
-    layer::{self, HeadLayout},
+    layer::{self, HeadLayout, QuantizedLinear},
 };
 
 use crate::{
@@ -14,22 +14,17 @@ use crate::{
     score::ScoreLayer,
 };
 
-/// A part of a block between norm and stream: `[rows, width]` in, as much out.
-pub trait Sublayer: Send + Sync + 'static {
-    /// What the backward pass needs besides the input.
-    type Kept: Send + Sync;
+/// A linear layer: the model's own in f32, or an int8 copy of it.
+pub trait Project: Sized {
+    /// Several layers over the same rows `[batch, length, from]`, in one pass over their weights where nothing learns.
+    fn project_all<const N: usize>(linears: [&Self; N], x: Tensor<3>, path: Path)
+    -> [Tensor<3>; N];
 
-    /// The output.
-    fn forward(&self, x: &[f32], weights: &[&[f32]]) -> Result<(Pooled, Self::Kept), Error>;
-
-    /// Gradients of the input and of each weight.
-    fn backward(
-        &self,
-        x: &[f32],
-        weights: &[&[f32]],
-        kept: &Self::Kept,
-        d_out: &[f32],
-    ) -> Result<(Pooled, Vec<Pooled>), Error>;
+    /// One layer.
+    fn project(&self, x: Tensor<3>, path: Path) -> Tensor<3> {
+        let [out] = Self::project_all([self], x, path);
+        out
+    }
 }
 
 /// Weights of a [`Projected`]: weight and bias of query, key, value and output, and what else a call learns.
@@ -89,26 +84,54 @@ pub fn operands(linear: &Linear) -> [Option<Operand>; 2] {
     [Operand::new(weight), bias]
 }
 
-/// A projection as one operation where there is one for the backend.
-pub fn project(linear: &Linear, x: Tensor<3>, path: Path) -> Tensor<3> {
-    let fused = match path {
-        Path::Composed => None,
-        Path::Auto | Path::Fused => fused_project(linear, x.clone()),
-    };
-    fused.unwrap_or_else(|| linear.forward(x))
+impl Project for Linear {
+    fn project_all<const N: usize>(
+        linears: [&Self; N],
+        x: Tensor<3>,
+        path: Path,
+    ) -> [Tensor<3>; N] {
+        let fused = match path {
+            Path::Composed => None,
+            Path::Auto | Path::Fused => fused_project_all(linears, x.clone()),
+        };
+        fused.unwrap_or_else(|| linears.map(|linear| linear.project(x.clone(), path)))
+    }
+
+    fn project(&self, x: Tensor<3>, path: Path) -> Tensor<3> {
+        let fused = match path {
+            Path::Composed => None,
+            Path::Auto | Path::Fused => fused_project(self, x.clone()),
+        };
+        fused.unwrap_or_else(|| self.forward(x))
+    }
 }
 
-/// Several projections of the same rows, in one pass over their weights where nothing learns.
-pub(crate) fn project_all<const N: usize>(
-    linears: [&Linear; N],
-    x: Tensor<3>,
-    path: Path,
-) -> [Tensor<3>; N] {
-    let fused = match path {
-        Path::Composed => None,
-        Path::Auto | Path::Fused => fused_project_all(linears, x.clone()),
-    };
-    fused.unwrap_or_else(|| linears.map(|linear| project(linear, x.clone(), path)))
+/// On the CPU only, without a gradient.
+impl Project for QuantizedLinear {
+    fn project_all<const N: usize>(
+        linears: [&Self; N],
+        x: Tensor<3>,
+        _path: Path,
+    ) -> [Tensor<3>; N] {
+        let [batch, length, from] = x.dims();
+        let x = Operand::new(x).expect("int8 copies are made of models on the CPU");
+        let mut outs = linears.map(|linear| Pooled::uncleared(batch * length * linear.to()));
+        for (row, x) in x.values().chunks(from.max(1)).enumerate() {
+            let mut at = 0;
+            let slices = outs.each_mut().map(|out| {
+                let to = linears[at].to();
+                at += 1;
+                &mut out[row * to..(row + 1) * to]
+            });
+            Self::forward_all(linears, x, slices).expect("rows as wide as the layers");
+        }
+        let mut at = 0;
+        outs.map(|out| {
+            let to = linears[at].to();
+            at += 1;
+            untracked(out, [batch, length, to])
+        })
+    }
 }
 
 fn fused_project_all<const N: usize>(
@@ -188,10 +211,9 @@ impl Projected {
     }
 }
 
-impl Sublayer for Projected {
-    type Kept = Compared;
-
-    fn forward(&self, x: &[f32], weights: &[&[f32]]) -> Result<(Pooled, Compared), Error> {
+impl Projected {
+    /// The output, and what the backward pass needs besides the input.
+    pub fn forward(&self, x: &[f32], weights: &[&[f32]]) -> Result<(Pooled, Compared), Error> {
         let &[qw, qb, kw, kb, vw, vb, ow, ob, learned] = weights else {
             unreachable!("as many weights as `projected` gives")
         };
@@ -207,7 +229,8 @@ impl Sublayer for Projected {
         Ok((made, Compared { q, k, v, out, lse }))
     }
 
-    fn backward(
+    /// Gradients of the input and of each weight.
+    pub fn backward(
         &self,
         x: &[f32],
         weights: &[&[f32]],

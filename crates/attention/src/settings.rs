@@ -77,7 +77,7 @@ impl AttentionSettings {
 
     /// Whether a cache of the layer holds the same for tokens that are read together and one by one, and can give back
     /// the last of them: not where mixing keeps sums, and not where angles follow the length.
-    pub fn can_take_back(&self) -> bool {
+    pub fn can_roll_back(&self) -> bool {
         let follows = |position: &Position| match position {
             Position::Rotary(rotary) => rotary.scaling.follows_length(),
             _ => false,

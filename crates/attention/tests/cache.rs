@@ -117,14 +117,14 @@ fn tokens_that_were_taken_back_leave_nothing() {
             for _ in 0..others {
                 layer.decode(Input::new(random(1)), &mut cache).unwrap();
             }
-            cache.take_back(others).unwrap();
+            cache.rollback(others).unwrap();
             layer.decode(Input::new(random(5)), &mut cache).unwrap();
-            cache.take_back(5).unwrap();
+            cache.rollback(5).unwrap();
             let found = layer.decode(Input::new(token), &mut cache).unwrap();
             assert_eq!(values(found), values(expected), "{name} at {place}");
         }
         assert_eq!(cache.length(), 400);
-        let refused = cache.take_back(401).unwrap_err().to_string();
+        let refused = cache.rollback(401).unwrap_err().to_string();
         assert!(refused.starts_with("tokens = 401: "), "{refused}");
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use whatwhere_lab::{
-    compare::{At, Spectator, Trained},
+    compare::{At, Observer, Trained},
     grid::Cell,
 };
 use whatwhere_training::Record;
@@ -86,7 +86,7 @@ impl Progress {
     }
 }
 
-impl Spectator for Progress {
+impl Observer for Progress {
     fn begins(&mut self, at: &At) {
         let (cell, seed) = (at.cell.name.clone(), at.seed);
         self.running.push(Running { cell, seed, share: 0.0, said: String::new() });

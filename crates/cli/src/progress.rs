@@ -6,7 +6,7 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use whatwhere_training::{Evaluation, Record, Watcher};
+use whatwhere_training::{Evaluation, Observer, Record};
 use whatwhere_transformer::Model;
 
 use crate::say::say;
@@ -75,7 +75,7 @@ impl Progress {
     }
 }
 
-impl Watcher for Progress {
+impl Observer for Progress {
     fn updated(&mut self, record: &Record, step: u64) {
         let Record { loss, tokens_per_second, .. } = record;
         let left = self.pace.left(step, self.steps);

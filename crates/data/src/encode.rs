@@ -5,10 +5,11 @@ use std::{
     path::PathBuf,
 };
 
+use whatwhere_random::Fingerprint;
+
 use crate::{
     Error, Result,
     corpus::{Part, Split},
-    random::Fingerprint,
     read::{self, Document},
     settings::{Bpe, DataSettings, Objective, TokenizerSettings},
     split::{Shares, by_document, by_tail},

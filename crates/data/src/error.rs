@@ -27,6 +27,9 @@ pub enum Error {
         /// What the system said.
         found: io::Error,
     },
+    /// A file that could not be written.
+    #[error(transparent)]
+    Unwritten(#[from] whatwhere_files::Error),
     /// A file whose content is not what it should be.
     #[error("{name}: {reason}")]
     Content {

@@ -2,7 +2,9 @@
 
 use std::{collections::HashMap, ops::Range};
 
-use crate::{corpus::Split, random::mix};
+use whatwhere_random::mix;
+
+use crate::corpus::Split;
 
 /// The shares kept for validation and test; 0 where a split has its own files.
 #[derive(Clone, Copy, Debug)]

@@ -5,11 +5,13 @@
 
 use std::{
     fs::File,
-    io::{BufWriter, Read, Seek, SeekFrom, Write},
+    io::{Read, Seek, SeekFrom, Write},
     ops::Range,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
+
+use whatwhere_files as files;
 
 use crate::{Error, Result};
 
@@ -78,7 +80,7 @@ impl From<Vec<u32>> for Tokens {
 /// Takes tokens as they come, into memory or into a file that appears only when it is complete.
 pub(crate) enum Writer {
     Memory(Vec<u32>),
-    Disk { file: BufWriter<File>, partial: PathBuf, path: PathBuf, vocabulary: usize },
+    Disk { file: files::Writer, path: PathBuf, vocabulary: usize },
 }
 
 impl Writer {
@@ -87,20 +89,16 @@ impl Writer {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(Error::file(folder))?;
         }
-        // Two runs that make the same file at once must not write into each other's.
-        let partial = path.with_extension(format!("partial-{}", std::process::id()));
-        let file = BufWriter::new(File::create(&partial).map_err(Error::file(&partial))?);
-        Ok(Self::Disk { file, partial, path, vocabulary })
+        Ok(Self::Disk { file: files::Writer::create(&path)?, path, vocabulary })
     }
 
     pub(crate) fn add(&mut self, tokens: &[u32]) -> Result<()> {
         match self {
             Self::Memory(all) => all.extend_from_slice(tokens),
-            Self::Disk { file, partial, vocabulary, .. } => {
+            Self::Disk { file, path, vocabulary } => {
                 let width = width(*vocabulary);
                 for token in tokens {
-                    file.write_all(&token.to_le_bytes()[..width])
-                        .map_err(Error::file(&*partial))?;
+                    file.write_all(&token.to_le_bytes()[..width]).map_err(Error::file(&*path))?;
                 }
             }
         }
@@ -110,12 +108,8 @@ impl Writer {
     pub(crate) fn finish(self) -> Result<Tokens> {
         match self {
             Self::Memory(tokens) => Ok(tokens.into()),
-            Self::Disk { file, partial, path, vocabulary } => {
-                file.into_inner()
-                    .map_err(|error| error.into_error())
-                    .and_then(|file| file.sync_all())
-                    .and_then(|()| std::fs::rename(&partial, &path))
-                    .map_err(Error::file(&path))?;
+            Self::Disk { file, path, vocabulary } => {
+                file.finish()?;
                 let missing =
                     || Error::content(path.display().to_string(), "was written and is gone");
                 Tokens::open(&path, vocabulary)?.ok_or_else(missing)

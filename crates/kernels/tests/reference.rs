@@ -11,6 +11,7 @@ use whatwhere_kernels::{
         reference::{backward, forward, scores, weights},
     },
 };
+use whatwhere_random::Random;
 
 // Relative above 1. Inputs are exact in f32 and the angles are not used: only f64's rounding is left.
 const EXACT: f64 = 1e-12;
@@ -359,14 +360,9 @@ fn polar<'a>(delta: Option<&'a [f32]>, width: usize, angles: &'a Angles) -> Feat
     Feature { kind, channels: 0..width, heads: 0..1, angles }
 }
 
-/// Numbers in (−1.5, 1.5) from a linear congruential generator.
+/// Numbers in (−1.5, 1.5).
 fn data(seed: u64, len: usize) -> Vec<f32> {
-    let mut state = seed;
-    let numbers = std::iter::repeat_with(|| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(seed | 1);
-        ((state >> 40) as f32 / (1 << 24) as f32 - 0.5) * 3.0
-    });
-    numbers.skip(4).take(len).collect()
+    Random::new(&[seed]).signed(len).into_iter().map(|x| 1.5 * x).collect()
 }
 
 #[track_caller]

@@ -40,7 +40,7 @@ fn main() -> Result<(), Error> {
         jobs: 1,
         folder: folder.path().into(),
     };
-    // Whoever watches implements `Spectator`; `()` does not.
+    // Whoever watches implements `Observer`; `()` does not.
     let results = comparison.run(&mut Corpora::default(), &Interrupt::default(), &mut ())?;
     let results = results.expect("nobody interrupted it");
     for sentence in results.verdict() {

@@ -7,6 +7,9 @@ pub enum Error {
     /// Something asked for that does not exist or makes no sense.
     #[error("{0}")]
     Request(String),
+    /// A file that could not be written.
+    #[error(transparent)]
+    Unwritten(#[from] whatwhere_files::Error),
     /// From a run.
     #[error(transparent)]
     Training(#[from] whatwhere_training::Error),

@@ -80,12 +80,11 @@ impl Lengths {
     /// Tries a run at every length; `each` hears of it as it goes.
     pub fn measure(
         &self,
-        folder: &Folder,
+        run: &Run,
         corpus: &Corpus,
         split: Split,
         mut each: impl FnMut(&AtLength),
     ) -> Result<Vec<AtLength>, Error> {
-        let run = Run::open(folder.path())?;
         let Some(tokens) = corpus.tokens(split) else {
             return Err(Error::Request(
                 "lengths need a text, in which any number of tokens can be read on; pairs, pieces and tasks have \
@@ -102,13 +101,13 @@ impl Lengths {
         for &length in &self.lengths {
             let mut ways = vec![None];
             if self.scalings && length > trained {
-                ways.extend(scalings(&run, length).into_iter().map(Some));
+                ways.extend(scalings(run, length).into_iter().map(Some));
             }
             for way in ways {
                 let outcome = if available < length {
                     Err(format!("the text has only {available} tokens"))
                 } else {
-                    try_at(&run, folder, corpus, split, length, read, way.as_ref())
+                    try_at(run, corpus, split, length, read, way.as_ref())
                 };
                 let (figures, missing) = match outcome {
                     Ok(figures) => (Some(figures), None),
@@ -164,7 +163,6 @@ fn scalings(run: &Run, length: usize) -> Vec<Way> {
 
 fn try_at(
     run: &Run,
-    folder: &Folder,
     corpus: &Corpus,
     split: Split,
     length: usize,
@@ -173,9 +171,7 @@ fn try_at(
 ) -> Result<Figures, String> {
     let scaled = match way {
         None => None,
-        Some(way) => {
-            Some(Run::open_changed(folder.path(), &way.changes).map_err(|e| e.to_string())?)
-        }
+        Some(way) => Some(run.changed(&way.changes).map_err(|e| e.to_string())?),
     };
     let model = scaled.as_ref().unwrap_or(run).model();
     // About as many tokens at once as one long window has.

@@ -3,13 +3,13 @@
 //! Successive halving (Jamieson & Talwalkar 2016, <https://arxiv.org/abs/1502.07943>): all samples get a short run, the
 //! best third a run three times as long, and so on until one is left. Every cell gets the same samples.
 
-use whatwhere_data::Random;
+use whatwhere_random::Random;
 use whatwhere_training::{RunSettings, interrupt::Interrupt};
 
 use crate::{
     Error,
     budget::Budget,
-    compare::{Comparison, Corpora, Spectator},
+    compare::{Comparison, Corpora, Observer},
     grid::{Axis, Cell},
     results::Results,
 };
@@ -53,12 +53,12 @@ impl Search {
         comparison: &Comparison,
         corpora: &mut Corpora,
         interrupt: &Interrupt,
-        spectator: &mut dyn Spectator,
+        observer: &mut dyn Observer,
     ) -> Result<Option<Results>, Error> {
         let mut cells = comparison.cells()?;
         let mut tuned = comparison.clone();
         for cell in &mut cells {
-            let Some(best) = self.best(comparison, cell, corpora, interrupt, spectator)? else {
+            let Some(best) = self.best(comparison, cell, corpora, interrupt, observer)? else {
                 return Ok(None);
             };
             let Some(best) = best else { continue };
@@ -68,7 +68,7 @@ impl Search {
             cell.name = format!("{} ({})", cell.name, best.name);
             cell.settings = best.settings;
         }
-        tuned.run_cells(&cells, corpora, interrupt, spectator)
+        tuned.run_cells(&cells, corpora, interrupt, observer)
     }
 
     /// The best sample of a cell: nothing inside if none could be trained, nothing at all if interrupted.
@@ -78,7 +78,7 @@ impl Search {
         cell: &Cell,
         corpora: &mut Corpora,
         interrupt: &Interrupt,
-        spectator: &mut dyn Spectator,
+        observer: &mut dyn Observer,
     ) -> Result<Option<Option<Cell>>, Error> {
         let Ok(settings) = &cell.settings else { return Ok(Some(None)) };
         let corpus = corpora.of(settings)?;
@@ -103,7 +103,7 @@ impl Search {
                     .join(format!("round-{}", round + 1)),
                 ..comparison.clone()
             };
-            let Some(results) = runs.run_cells(&samples, corpora, interrupt, spectator)? else {
+            let Some(results) = runs.run_cells(&samples, corpora, interrupt, observer)? else {
                 return Ok(None);
             };
             let keep = samples.len().div_ceil(THIN);

@@ -6,7 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use whatwhere_training::{files, presets};
+use whatwhere_files as files;
+use whatwhere_random::Fingerprint;
+use whatwhere_training::presets;
 
 use crate::{Error, compare::Comparison, grid::Axis, report};
 
@@ -49,13 +51,11 @@ pub fn comparisons(folder: &Path) -> Vec<Comparison> {
 /// settings.
 pub fn folder(folder: &Path) -> Result<PathBuf, Error> {
     let mut number = 1;
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64; // FNV-1a
+    let mut hash = Fingerprint::new();
     for text in [TEXT, INDEXING].into_iter().chain(POSITIONS) {
-        for byte in text.bytes().chain([0]) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-        }
+        hash.add(text.as_bytes());
     }
-    let content = format!("{hash:016x}\n");
+    let content = format!("{:016x}\n", hash.finish());
     loop {
         let mut path = folder.as_os_str().to_owned();
         if number > 1 {

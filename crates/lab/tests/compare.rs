@@ -3,14 +3,14 @@
 use std::{fs, path::Path};
 
 use whatwhere_lab::{
-    compare::{At, Comparison, Corpora, Spectator, Trained},
+    compare::{At, Comparison, Corpora, Observer, Trained},
     extrapolate::{Lengths, corpus_of},
     grid::Axis,
     report,
     results::{Measure, Outcome, Results},
     search::Search,
 };
-use whatwhere_training::{Folder, Record, interrupt::Interrupt};
+use whatwhere_training::{Folder, Record, Run, interrupt::Interrupt};
 
 const SETTINGS: &str = "
 seed = 3
@@ -54,7 +54,7 @@ struct Count {
     stop_after: Option<(u64, Interrupt)>,
 }
 
-impl Spectator for Count {
+impl Observer for Count {
     fn updated(&mut self, _at: &At, _record: &Record, _step: u64) {
         self.updates += 1;
         if let Some((updates, interrupt)) = &self.stop_after
@@ -290,7 +290,8 @@ fn lengths_say_what_cannot_be_read() {
         let folder = comparison.run_folder(&cells[cell], 3);
         let (corpus, split) = corpus_of(&Folder::new(folder.path()), None).unwrap();
         let lengths = Lengths { lengths: lengths.to_vec(), tokens: 256, scalings: true };
-        lengths.measure(&folder, &corpus, split, |_| {}).unwrap()
+        let run = Run::open(folder.path()).unwrap();
+        lengths.measure(&run, &corpus, split, |_| {}).unwrap()
     };
     let learned = at(0, &[64, 65, 100_000_000]);
     assert!(learned[0].figures.is_some());

@@ -2,7 +2,6 @@
 //!
 //! `cargo run --release --example loop`
 
-use burn::tensor::Device;
 use whatwhere_data::{Corpus, Split};
 use whatwhere_training::{Error, Learner, RunSettings, presets, trainer};
 
@@ -15,17 +14,17 @@ fn main() -> Result<(), Error> {
     let batches = trainer::batches(&settings, &corpus, Split::Train)?;
     settings.model.vocabulary = corpus.vocabulary();
 
-    let model = settings.model.build(settings.seed, &Device::flex().autodiff())?;
+    let model = settings.model.build(settings.seed, &settings.device().autodiff())?;
     let mut learner = Learner::new(model, &settings.training);
     let mut losses = Vec::new();
     for step in 1..=STEPS {
         // A batch follows from its number alone, so a loop that stops can go on anywhere.
-        learner.read(&batches.get(step - 1)?, step)?;
-        let lesson = learner.lesson();
-        learner.update(&lesson, 3e-3, step);
-        losses.push(lesson.loss);
+        learner.accumulate(&batches.get(step - 1)?, step)?;
+        let stats = learner.finish();
+        learner.update(&stats, 3e-3, step);
+        losses.push(stats.loss);
         if step % 10 == 0 {
-            println!("step {step}: loss {:.3} nats per byte", lesson.loss);
+            println!("step {step}: loss {:.3} nats per byte", stats.loss);
         }
     }
     assert!(losses[STEPS as usize - 1] < losses[0] - 1.0, "it learns");

@@ -1,4 +1,4 @@
-//! Checkpoints: named arrays of numbers and a few words about them, in one safetensors file.
+//! Checkpoints: named arrays of numbers and metadata, in one safetensors file.
 //!
 //! A file of its own for weights (`model.safetensors`) is what other tools read; the file to go on from
 //! (`last.safetensors`) also holds what the optimiser remembers, so that both always belong to the same step.
@@ -6,67 +6,106 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fs,
-    io::Write,
+    io::{self, Write},
     path::Path,
 };
 
-use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use safetensors::{
+    Dtype, SafeTensors,
+    tensor::{Metadata, TensorInfo},
+};
+use whatwhere_files as files;
 use whatwhere_transformer::Parameter;
 
-use crate::{Error, files, hash};
+use crate::{Error, hash};
 
-/// The entry of the file's own metadata that holds the words, as JSON.
+/// The entry of the file's own metadata that holds ours, as JSON.
 const KEY: &str = "whatwhere";
-/// The word that holds the hash of the arrays and the other words.
+/// The entry of our metadata that holds the hash of the arrays and the other entries.
 const HASH: &str = "sha256";
 
-/// The content of a checkpoint.
+/// An array to be saved, where it lies.
+#[derive(Clone, Debug)]
+pub(crate) struct Array<'a> {
+    pub(crate) name: String,
+    pub(crate) shape: &'a [usize],
+    pub(crate) values: &'a [f32],
+}
+
+impl<'a> From<&'a Parameter> for Array<'a> {
+    fn from(Parameter { name, shape, values }: &'a Parameter) -> Self {
+        Self { name: name.clone(), shape, values }
+    }
+}
+
+/// Writes the file whole or not at all, without a copy of its arrays.
+pub(crate) fn save(
+    path: &Path,
+    mut arrays: Vec<Array>,
+    metadata: &BTreeMap<String, String>,
+) -> Result<(), Error> {
+    arrays.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut end = 0;
+    let info = |array: &Array| {
+        let start = end;
+        end += size_of_val(array.values);
+        let (dtype, shape) = (Dtype::F32, array.shape.to_vec());
+        (array.name.clone(), TensorInfo { dtype, shape, data_offsets: (start, end) })
+    };
+    let infos = arrays.iter().map(info).collect();
+    // One entry: several would be written in any order, and equal runs should have equal files.
+    let mut metadata = metadata.clone();
+    metadata.insert(HASH.into(), hash_of(&arrays, &metadata));
+    let ours = serde_json::to_string(&metadata).expect("texts can be written");
+    let header = Metadata::new(Some(HashMap::from([(KEY.into(), ours)])), infos)
+        .expect("as many values as the shapes say");
+    let mut header = serde_json::to_vec(&header).expect("names and shapes can be written");
+    header.resize(header.len().next_multiple_of(8), b' ');
+    files::replace(path, |out| {
+        out.write_all(&(header.len() as u64).to_le_bytes())?;
+        out.write_all(&header)?;
+        arrays.iter().try_for_each(|array| write_values(out, array.values))
+    })?;
+    Ok(())
+}
+
+/// The hash of all arrays and of the metadata.
+fn hash_of(arrays: &[Array], metadata: &BTreeMap<String, String>) -> String {
+    let metadata = serde_json::to_string(metadata).expect("texts can be written");
+    hash::of_arrays(arrays, &metadata)
+}
+
+fn write_values(out: &mut impl Write, values: &[f32]) -> io::Result<()> {
+    let mut bytes = [0; 1 << 14];
+    for chunk in values.chunks(bytes.len() / 4) {
+        for (bytes, value) in bytes.chunks_exact_mut(4).zip(chunk) {
+            bytes.copy_from_slice(&value.to_le_bytes());
+        }
+        out.write_all(&bytes[..4 * chunk.len()])?;
+    }
+    Ok(())
+}
+
+/// The content of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Checkpoint {
     pub(crate) arrays: Vec<Parameter>,
-    pub(crate) words: BTreeMap<String, String>,
+    pub(crate) metadata: BTreeMap<String, String>,
 }
 
 impl Checkpoint {
-    /// Writes the file whole or not at all.
-    pub(crate) fn save(&self, path: &Path) -> Result<(), Error> {
-        let bytes: Vec<Vec<u8>> = self
-            .arrays
-            .iter()
-            .map(|array| array.values.iter().flat_map(|value| value.to_le_bytes()).collect())
-            .collect();
-        let views = self.arrays.iter().zip(&bytes).map(|(array, bytes)| {
-            let view = TensorView::new(Dtype::F32, array.shape.clone(), bytes)
-                .expect("as many values as the shape says");
-            (array.name.as_str(), view)
-        });
-        // One entry: several would be written in any order, and equal runs should have equal files.
-        let mut words = self.words.clone();
-        words.insert(HASH.into(), self.hash());
-        let words = serde_json::to_string(&words).expect("words can be written");
-        let file = safetensors::serialize(views, Some(HashMap::from([(KEY.into(), words)])))
-            .expect("names and shapes that can be written");
-        files::replace(path, |writer| writer.write_all(&file))
-    }
-
-    /// The hash of all arrays and words.
-    fn hash(&self) -> String {
-        let words = serde_json::to_string(&self.words).expect("words can be written");
-        hash::of_arrays(&self.arrays, &words)
-    }
-
     /// Reads a file, which must be whole and as it was written.
     pub(crate) fn load(path: &Path) -> Result<Self, Error> {
         let file = fs::read(path).map_err(Error::file(path, "read"))?;
         let broken = |found: String| Error::Checkpoint { path: path.into(), found };
-        let (_, metadata) =
+        let (_, header) =
             SafeTensors::read_metadata(&file).map_err(|e| broken(explain(&e, file.len())))?;
-        let words = metadata.metadata().as_ref().and_then(|words| words.get(KEY));
-        let mut words: BTreeMap<String, String> = match words
-            .map(|words| serde_json::from_str(words))
+        let ours = header.metadata().as_ref().and_then(|entries| entries.get(KEY));
+        let mut metadata: BTreeMap<String, String> = match ours
+            .map(|ours| serde_json::from_str(ours))
         {
             None => BTreeMap::new(),
-            Some(words) => words.map_err(|e| broken(format!("words that are no JSON ({e})")))?,
+            Some(read) => read.map_err(|e| broken(format!("metadata that is no JSON ({e})")))?,
         };
         let tensors =
             SafeTensors::deserialize(&file).map_err(|e| broken(explain(&e, file.len())))?;
@@ -83,11 +122,12 @@ impl Checkpoint {
             arrays.push(Parameter { name: name.into(), shape: view.shape().to_vec(), values });
         }
         arrays.sort_by(|a, b| a.name.cmp(&b.name));
-        let expected = words.remove(HASH);
-        let checkpoint = Self { arrays, words };
+        let expected = metadata.remove(HASH);
+        let checkpoint = Self { arrays, metadata };
         // Files of before have none.
         if let Some(expected) = expected {
-            let found = checkpoint.hash();
+            let views: Vec<Array> = checkpoint.arrays.iter().map(Array::from).collect();
+            let found = hash_of(&views, &checkpoint.metadata);
             if found != expected {
                 return Err(Error::changed(path, &found, &expected));
             }
@@ -108,14 +148,14 @@ impl Checkpoint {
         taken
     }
 
-    /// A word that must be there, read as a value.
-    pub(crate) fn word<T: std::str::FromStr>(&self, path: &Path, key: &str) -> Result<T, Error> {
-        let word = self.words.get(key);
-        word.and_then(|word| word.parse().ok()).ok_or_else(|| Error::Checkpoint {
+    /// An entry of the metadata that must be there, read as a value.
+    pub(crate) fn entry<T: std::str::FromStr>(&self, path: &Path, key: &str) -> Result<T, Error> {
+        let entry = self.metadata.get(key);
+        entry.and_then(|entry| entry.parse().ok()).ok_or_else(|| Error::Checkpoint {
             path: path.into(),
-            found: match word {
+            found: match entry {
                 None => format!("no {key}"),
-                Some(word) => format!("{key} = {word:?}"),
+                Some(entry) => format!("{key} = {entry:?}"),
             },
         })
     }
@@ -136,18 +176,29 @@ mod tests {
             shape: shape.to_vec(),
             values: (0..shape.iter().product()).map(|i| i as f32 * 0.1).collect(),
         };
-        let words = BTreeMap::from([("step".into(), "12".into()), ("a".into(), "b".into())]);
-        Checkpoint { arrays: vec![array("a.x", &[2, 3]), array("b", &[]), array("c", &[4])], words }
+        let metadata = BTreeMap::from([("step".into(), "12".into()), ("a".into(), "b".into())]);
+        let arrays = vec![array("a.x", &[2, 3]), array("b", &[]), array("c", &[4])];
+        Checkpoint { arrays, metadata }
+    }
+
+    fn save(path: &Path) {
+        let Checkpoint { arrays, metadata } = example();
+        let views = arrays.iter().rev().map(|array| Array {
+            name: array.name.clone(),
+            shape: &array.shape,
+            values: &array.values,
+        });
+        super::save(path, views.collect(), &metadata).unwrap();
     }
 
     #[test]
     fn what_was_saved_is_loaded() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.safetensors");
-        example().save(&path).unwrap();
+        save(&path);
         let mut loaded = Checkpoint::load(&path).unwrap();
         assert_eq!(loaded, example());
-        assert_eq!(loaded.word::<u64>(&path, "step").unwrap(), 12);
+        assert_eq!(loaded.entry::<u64>(&path, "step").unwrap(), 12);
         assert_eq!(loaded.take("a.")[0].name, "x");
     }
 
@@ -155,7 +206,7 @@ mod tests {
     fn a_bit_flipped_anywhere_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.safetensors");
-        example().save(&path).unwrap();
+        save(&path);
         let whole = fs::read(&path).unwrap();
         for at in 0..whole.len() {
             let mut flipped = whole.clone();
@@ -180,10 +231,20 @@ mod tests {
     }
 
     #[test]
+    fn arrays_longer_than_the_buffer_are_saved_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.safetensors");
+        let values: Vec<f32> = (0..9001).map(|i| i as f32 * 0.1).collect();
+        let array = Array { name: "long".into(), shape: &[9001], values: &values };
+        super::save(&path, vec![array], &BTreeMap::new()).unwrap();
+        assert_eq!(Checkpoint::load(&path).unwrap().arrays[0].values, values);
+    }
+
+    #[test]
     fn a_file_cut_anywhere_is_refused_in_words() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.safetensors");
-        example().save(&path).unwrap();
+        save(&path);
         let whole = fs::read(&path).unwrap();
         for length in 0..whole.len() {
             fs::write(&path, &whole[..length]).unwrap();

@@ -29,6 +29,9 @@ pub enum Error {
         /// What the system said. Part of the message, hence not also its source.
         found: io::Error,
     },
+    /// A file that could not be written.
+    #[error(transparent)]
+    Unwritten(#[from] whatwhere_files::Error),
     /// A run folder that another process trains into.
     #[error(
         "{} is in use by {holder}; wait for it to end, or choose another folder",
@@ -131,7 +134,7 @@ pub enum Error {
     },
     /// A loss that is not a number, or has exploded.
     #[error(
-        "step {step}: loss {loss}, gradient {gradient}; stopped, {} keeps the last good checkpoint. \
+        "step {step}: loss {loss}, gradient norm {grad_norm}; stopped, {} keeps the last good checkpoint. \
          Try a lower training.lr, a longer warm-up, or a smaller training.clip",
         folder.display()
     )]
@@ -140,8 +143,8 @@ pub enum Error {
         step: u64,
         /// Its loss.
         loss: f64,
-        /// The length of its gradient.
-        gradient: f64,
+        /// Its global gradient norm.
+        grad_norm: f64,
         /// The run folder.
         folder: PathBuf,
     },

@@ -1,9 +1,9 @@
 //! How good a model is on data it has not learned from.
 
-use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 use whatwhere_data::Batches;
-use whatwhere_transformer::{Model, Segments, with_busy_pool};
+use whatwhere_kernels::with_busy_pool;
+use whatwhere_transformer::{Model, Segments};
 
 use crate::{
     Error,
@@ -82,7 +82,7 @@ pub fn by_place(
     ends: &[usize],
 ) -> Result<Vec<Places>, Error> {
     assert!(!ends.is_empty(), "places end somewhere");
-    let device = Device::flex();
+    let device = model.device();
     let mut parts = vec![Places::default(); ends.len()];
     let mut segments = (model.settings().memory > 0).then(Segments::default);
     let mut rows = 0;

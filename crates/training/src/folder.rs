@@ -18,8 +18,9 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use whatwhere_data::Tokenizer;
+use whatwhere_files as files;
 
-use crate::{Error, RunSettings, files, hash};
+use crate::{Error, RunSettings, hash};
 
 /// The format of run folders that this program writes; it reads all before it. 1: files with hashes. 0, without a
 /// `run.json`: files without.
@@ -86,7 +87,7 @@ impl Folder {
     pub(crate) fn save_format(&self) -> Result<(), Error> {
         let written = Written { format: FORMAT, version: env!("CARGO_PKG_VERSION").into() };
         let text = serde_json::to_string(&written).expect("words can be written");
-        files::replace(&self.written(), |writer| writeln!(writer, "{text}"))
+        Ok(files::replace(&self.written(), |writer| writeln!(writer, "{text}"))?)
     }
 
     /// Refuses a folder of a later program.
@@ -125,7 +126,7 @@ impl Folder {
     /// Writes the settings.
     pub fn save_settings(&self, settings: &RunSettings) -> Result<(), Error> {
         let text = settings.to_toml()?;
-        files::replace(&self.config(), |writer| writer.write_all(text.as_bytes()))
+        Ok(files::replace(&self.config(), |writer| writer.write_all(text.as_bytes()))?)
     }
 
     /// Reads the settings of the run.

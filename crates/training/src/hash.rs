@@ -2,7 +2,8 @@
 
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
-use whatwhere_transformer::Parameter;
+
+use crate::checkpoint::Array;
 
 /// The hash of some bytes, in hexadecimal.
 pub(crate) fn of_bytes(bytes: &[u8]) -> String {
@@ -10,7 +11,7 @@ pub(crate) fn of_bytes(bytes: &[u8]) -> String {
 }
 
 /// The hash of arrays with their names and shapes, whatever their order, and of what else is said of them.
-pub(crate) fn of_arrays(arrays: &[Parameter], words: &str) -> String {
+pub(crate) fn of_arrays(arrays: &[Array], metadata: &str) -> String {
     let mut each: Vec<(&str, Vec<u8>)> =
         arrays.par_iter().map(|array| (array.name.as_str(), of_array(array))).collect();
     each.sort_unstable();
@@ -20,15 +21,15 @@ pub(crate) fn of_arrays(arrays: &[Parameter], words: &str) -> String {
         hash.update(name);
         hash.update(array);
     }
-    hash.update(words);
+    hash.update(metadata);
     hexadecimal(&hash.finalize())
 }
 
-fn of_array(array: &Parameter) -> Vec<u8> {
+fn of_array(array: &Array) -> Vec<u8> {
     /// Values turned into bytes at a time.
     const CHUNK: usize = 4096;
     let mut hash = Sha256::new();
-    for size in &array.shape {
+    for size in array.shape {
         hash.update((*size as u64).to_le_bytes());
     }
     let mut bytes = Vec::with_capacity(4 * CHUNK);
@@ -56,11 +57,9 @@ mod tests {
 
     #[test]
     fn every_part_of_an_array_counts_and_their_order_does_not() {
-        let array = |name: &str, shape: &[usize], values: &[f32]| Parameter {
-            name: name.into(),
-            shape: shape.to_vec(),
-            values: values.to_vec(),
-        };
+        fn array<'a>(name: &str, shape: &'a [usize], values: &'a [f32]) -> Array<'a> {
+            Array { name: name.into(), shape, values }
+        }
         let (a, b) = (array("a", &[2], &[1.0, 2.0]), array("b", &[1], &[3.0]));
         let whole = of_arrays(&[a.clone(), b.clone()], "");
         assert_eq!(whole, of_arrays(&[b.clone(), a.clone()], ""));

@@ -20,12 +20,12 @@
 //! ```
 //!
 //! - [`RunSettings`] is all there is to set; [`presets`] are some that come with the program.
-//! - [`Trainer`] is the loop, [`optimiser`] turns gradients into updates, [`schedule`] says how fast to learn.
+//! - [`Trainer`] is the loop, [`optimizer`] turns gradients into updates, [`schedule`] says how fast to learn.
 //! - [`Folder`] is what training hands on; [`Run`] opens it, to generate, translate, fill and score.
 //! - [`evaluate`] measures, [`statistics`] turns losses into figures people compare, [`bleu`] and [`chrf`] score
 //!   translations with the figures of sacreBLEU.
 //! - [`journal`] and [`tensorboard`] record a run; both go on after a stop without repeating a step.
-//! - [`files`] replaces a file whole or not at all, [`lock`] keeps a run folder to one process.
+//! - [`lock`] keeps a run folder to one process.
 //! - [`interrupt`] lets a run stop between two steps.
 
 pub mod bleu;
@@ -33,7 +33,6 @@ mod checkpoint;
 pub mod chrf;
 mod error;
 mod evaluate;
-pub mod files;
 mod folder;
 mod hash;
 pub mod interrupt;
@@ -42,7 +41,8 @@ mod learner;
 pub mod lock;
 mod loss;
 mod ngrams;
-pub mod optimiser;
+pub mod optimizer;
+mod place;
 pub mod presets;
 mod run;
 pub mod schedule;
@@ -54,10 +54,10 @@ pub mod trainer;
 pub use error::Error;
 pub use evaluate::{Evaluation, Places, by_place, evaluate};
 pub use folder::Folder;
-pub use learner::{Learner, Lesson};
+pub use learner::{Learner, StepStats};
 pub use run::{BLANK, Filling, Generation, Run, Translation};
 pub use settings::{RunSettings, TrainingSettings, set};
-pub use trainer::{Ending, Record, Trainer, Watcher};
+pub use trainer::{Ending, Observer, Record, Trainer};
 pub use whatwhere_transformer::generate::Sampling;
 
 /// The source of the settings, for a program that shows what it says of them.
@@ -65,9 +65,9 @@ pub fn about() -> &'static str {
     concat!(
         include_str!("settings.rs"),
         include_str!("schedule.rs"),
-        include_str!("optimiser/mod.rs"),
-        include_str!("optimiser/adam.rs"),
-        include_str!("optimiser/sgd.rs"),
-        include_str!("optimiser/muon.rs"),
+        include_str!("optimizer/mod.rs"),
+        include_str!("optimizer/adam.rs"),
+        include_str!("optimizer/sgd.rs"),
+        include_str!("optimizer/muon.rs"),
     )
 }

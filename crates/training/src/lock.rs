@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use crate::{Error, files};
+use crate::Error;
 
 /// Name of the lock file in a run folder. It stays; only who has it locked matters.
 pub const NAME: &str = ".lock";
@@ -37,7 +37,7 @@ impl Lock {
             Err(TryLockError::Error(e)) => return Err(Error::file(&path, "locked")(e)),
         }
         sign(&mut file).map_err(Error::file(&path, "written"))?;
-        files::remove_partials(folder).map_err(Error::file(folder, "cleared"))?;
+        whatwhere_files::remove_partials(folder).map_err(Error::file(folder, "cleared"))?;
         Ok(Self { _file: file })
     }
 }

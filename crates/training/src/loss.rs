@@ -1,6 +1,6 @@
 //! The loss: how surprised a model is by the tokens that count.
 
-use burn::tensor::{Device, Int, Tensor, TensorData, activation};
+use burn::tensor::{Device, Int, Tensor, activation};
 use whatwhere_attention::Path;
 use whatwhere_data::Batch;
 use whatwhere_transformer::{
@@ -31,7 +31,7 @@ pub(crate) struct Loaded {
 }
 
 /// What a pass over a batch gives.
-pub(crate) struct Surprise {
+pub(crate) struct BatchLoss {
     /// The sum of the weighed losses, in nats, with label smoothing, `[1]`.
     pub(crate) loss: Tensor<1>,
     /// The same as a number.
@@ -59,19 +59,15 @@ impl std::ops::AddAssign for Part {
 }
 
 /// The loss of `[places, width]` states as one operation; nothing on other backends than the CPU's.
-fn fused_surprise(model: &Model, hidden: Tensor<2>, targets: Targets) -> Option<Surprise> {
+fn fused_loss(model: &Model, hidden: Tensor<2>, targets: Targets) -> Option<BatchLoss> {
     let (projection, is_embedding) = model.projection();
     let (loss, sum) = fused::cross_entropy(hidden, projection, is_embedding, targets)?;
-    Some(Surprise { loss, nats: sum.nats, right: sum.correct })
+    Some(BatchLoss { loss, nats: sum.nats, right: sum.correct })
 }
 
 impl Loaded {
     pub(crate) fn new(batch: &Batch, model: &Model, device: &Device) -> Result<Self, Error> {
         let vocabulary = model.settings().vocabulary;
-        let ids = |tokens: &[u32], rows: usize, length: usize| {
-            let ids: Vec<i32> = tokens.iter().map(|id| *id as i32).collect();
-            Tensor::<2, Int>::from_data(TensorData::new(ids, [rows, length]), device)
-        };
         let source = batch.source.iter().flat_map(|source| &source.tokens);
         let mut read = batch.tokens.iter().chain(source);
         if let Some(token) = read.find(|id| **id as usize >= vocabulary) {
@@ -88,12 +84,12 @@ impl Loaded {
         let ints = |values: Vec<i32>| Tensor::<1, Int>::from_data(values.as_slice(), device);
         let even = places.iter().all(|place| batch.weights[*place] == 1.0);
         let weights: Vec<f32> = places.iter().map(|place| batch.weights[*place]).collect();
-        let mut tokens = Sequences::new(ids(&batch.tokens, batch.rows, batch.length));
+        let mut tokens = Sequences::new(batch.tokens.clone(), batch.rows);
         tokens.lengths = Some(batch.lengths.clone());
         Ok(Self {
             tokens,
             source: batch.source.as_ref().map(|source| {
-                let mut sequences = Sequences::new(ids(&source.tokens, batch.rows, source.length));
+                let mut sequences = Sequences::new(source.tokens.clone(), batch.rows);
                 sequences.lengths = Some(source.lengths.clone());
                 sequences
             }),
@@ -108,13 +104,13 @@ impl Loaded {
     }
 
     /// The loss of the batch, with the segments before it where a model remembers them.
-    pub(crate) fn surprise(
+    pub(crate) fn batch_loss(
         &self,
         model: &Model,
         segments: Option<&mut Segments>,
         mode: Mode,
         smoothing: f64,
-    ) -> Result<Surprise, Error> {
+    ) -> Result<BatchLoss, Error> {
         let hidden = self.hidden(model, segments, mode)?;
         let hidden = match &self.counted {
             None => hidden,
@@ -126,9 +122,9 @@ impl Loaded {
             smoothing: smoothing as f32,
         };
         if mode.path != Path::Composed
-            && let Some(surprise) = fused_surprise(model, hidden.clone(), targets)
+            && let Some(batch_loss) = fused_loss(model, hidden.clone(), targets)
         {
-            return Ok(surprise);
+            return Ok(batch_loss);
         }
         Ok(self.composed(model.logits(hidden.unsqueeze_dim(0)).squeeze_dim::<2>(0), smoothing))
     }
@@ -158,15 +154,15 @@ impl Loaded {
             let weights: Option<Vec<f32>> =
                 self.weights.as_ref().map(|all| members.iter().map(|index| all[*index]).collect());
             let targets = Targets { tokens: &tokens, weights: weights.as_deref(), smoothing: 0.0 };
-            let surprise = fused_surprise(model, hidden.clone().select(0, rows), targets)
+            let batch_loss = fused_loss(model, hidden.clone().select(0, rows), targets)
                 .expect("evaluation runs on the CPU");
             let weight = weights.map_or(tokens.len() as f64, |weights| {
                 weights.iter().map(|weight| f64::from(*weight)).sum()
             });
             *part = Part {
-                nats: surprise.nats,
+                nats: batch_loss.nats,
                 weight,
-                right: surprise.right,
+                right: batch_loss.right,
                 places: tokens.len() as u64,
             };
         }
@@ -189,7 +185,7 @@ impl Loaded {
     }
 
     /// The loss of `[places, vocabulary]` logits by the framework's operations.
-    fn composed(&self, logits: Tensor<2>, smoothing: f64) -> Surprise {
+    fn composed(&self, logits: Tensor<2>, smoothing: f64) -> BatchLoss {
         let device = logits.device();
         let log_probabilities = activation::log_softmax(logits, 1);
         let targets: Vec<i32> = self.targets.iter().map(|target| *target as i32).collect();
@@ -207,7 +203,7 @@ impl Loaded {
         }
         let loss = each.sum();
         let nats = f64::from(loss.clone().into_scalar::<f32>());
-        Surprise { loss, nats, right }
+        BatchLoss { loss, nats, right }
     }
 }
 
@@ -219,7 +215,7 @@ mod tests {
     use super::*;
     use crate::{
         RunSettings,
-        optimiser::{Collected, Optimiser, Working},
+        optimizer::{GradientBuffers, Optimizer, OptimizerState},
         trainer,
     };
 
@@ -256,18 +252,18 @@ mod tests {
         for family in ["decoder", "encoder", "encoder_decoder"] {
             for position in Position::NAMES {
                 let (mut model, loaded, _) = loaded(family, position);
-                let mut working = Working::new(Optimiser::default());
+                let mut optimizer = OptimizerState::new(Optimizer::default());
                 let mut loss = f64::INFINITY;
                 for step in 1..=600 {
-                    let surprise = loaded.surprise(&model, None, Mode::default(), 0.0).unwrap();
-                    loss = surprise.nats / loaded.weight;
+                    let batch_loss = loaded.batch_loss(&model, None, Mode::default(), 0.0).unwrap();
+                    loss = batch_loss.nats / loaded.weight;
                     if loss < 0.05 {
                         break;
                     }
-                    let mut collected = Collected::default();
-                    collected.add(&model, surprise.loss.backward());
-                    collected.scale(1.0 / loaded.weight);
-                    model = working.update(model, &collected, 5e-3, step);
+                    let mut gradients = GradientBuffers::default();
+                    gradients.add(&model, batch_loss.loss.backward());
+                    gradients.scale(1.0 / loaded.weight);
+                    model = optimizer.update(model, &gradients, 5e-3, step);
                 }
                 // An encoder that cannot tell order cannot know which blank is which, and with the single angle, the same
                 // to the left and to the right and nearly flat over 24 places, it takes thousands of updates.
@@ -284,10 +280,10 @@ mod tests {
             for smoothing in [0.0, 0.1] {
                 let [fused, composed] = [Path::Fused, Path::Composed].map(|path| {
                     let mode = Mode { path, seed: None };
-                    let surprise = loaded.surprise(&model, None, mode, smoothing).unwrap();
-                    let gradients = surprise.loss.backward();
+                    let batch_loss = loaded.batch_loss(&model, None, mode, smoothing).unwrap();
+                    let gradients = batch_loss.loss.backward();
                     let d = model.embedding.weight.val().grad(&gradients).unwrap();
-                    (surprise.nats, surprise.right, d.into_data().try_to_vec::<f32>().unwrap())
+                    (batch_loss.nats, batch_loss.right, d.into_data().try_to_vec::<f32>().unwrap())
                 });
                 assert!((fused.0 - composed.0).abs() < 1e-3, "{} {}", fused.0, composed.0);
                 assert_eq!(fused.1, composed.1);

@@ -2,12 +2,12 @@
 
 use std::{cell::Cell, ops::ControlFlow, path::Path};
 
-use burn::tensor::{Device, activation};
+use burn::tensor::activation;
 use serde::{Deserialize, Serialize};
 use whatwhere_data::Tokenizer;
 use whatwhere_transformer::{
     Family, Mode, Model, Sequences,
-    generate::{Beam, Sampling, Writer},
+    generate::{Beam, Generator, Sampling},
 };
 
 use crate::{Error, Folder, RunSettings, checkpoint::Checkpoint, trainer::saving};
@@ -22,7 +22,7 @@ pub struct Run {
     /// Updates behind the weights.
     pub step: u64,
     /// Holds the model, with the best weights of the run.
-    writer: Writer,
+    generator: Generator,
 }
 
 /// How text is written.
@@ -72,29 +72,29 @@ const TOGETHER: usize = 32;
 impl Run {
     /// Opens a run folder.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self, Error> {
-        Self::open_changed(folder, &[])
+        let folder = Folder::new(folder.as_ref());
+        let settings = folder.load_settings()?;
+        let mut checkpoint = Checkpoint::load(&folder.model())?;
+        folder.check_tokenizer(checkpoint.metadata.get(saving::TOKENIZER))?;
+        let tokenizer = Tokenizer::load(&folder.tokenizer())?;
+        let step = checkpoint.entry(&folder.model(), "step")?;
+        let model = settings.model.build(settings.seed, &settings.device())?;
+        let model = model.with_parameters(checkpoint.take(""))?;
+        Ok(Self { settings, tokenizer, step, generator: Generator::new(&model) })
     }
 
-    /// Opens a run folder with other settings than it was trained with, where they leave the parameters as they are:
+    /// The same weights under other settings than they were trained with, where these leave the parameters as they are:
     /// `model.attention.position.scaling.kind=ntk`.
-    pub fn open_changed(folder: impl AsRef<Path>, changes: &[String]) -> Result<Self, Error> {
-        let folder = Folder::new(folder.as_ref());
-        let mut settings = folder.load_settings()?;
-        if !changes.is_empty() {
-            settings = RunSettings::read(&settings.to_toml()?, changes)?;
-        }
-        let mut checkpoint = Checkpoint::load(&folder.model())?;
-        folder.check_tokenizer(checkpoint.words.get(saving::TOKENIZER))?;
-        let tokenizer = Tokenizer::load(&folder.tokenizer())?;
-        let step = checkpoint.word(&folder.model(), "step")?;
-        let model = settings.model.build(settings.seed, &Device::flex())?;
-        let model = model.with_parameters(checkpoint.take(""))?;
-        Ok(Self { settings, tokenizer, step, writer: Writer::new(&model) })
+    pub fn changed(&self, changes: &[String]) -> Result<Self, Error> {
+        let settings = RunSettings::read(&self.settings.to_toml()?, changes)?;
+        let model = self.model().with_settings(&settings.model)?;
+        let (tokenizer, step) = (self.tokenizer.clone(), self.step);
+        Ok(Self { settings, tokenizer, step, generator: Generator::new(&model) })
     }
 
     /// The model, with the best weights of the run.
     pub fn model(&self) -> &Model {
-        self.writer.model()
+        self.generator.model()
     }
 
     /// Goes on after a prompt until `each` breaks, which gets the text as it comes, whole characters only.
@@ -114,19 +114,25 @@ impl Run {
             };
         }
         let mut stream = self.tokenizer.stream();
-        let mut text = Held::new(&generation.stop);
+        let mut text = StopFilter::new(&generation.stop);
         let broken = Cell::new(false);
         let mut each = |text: &str| {
             let flow = each(text);
             broken.set(broken.get() || flow.is_break());
             flow
         };
-        self.writer.write(None, &prompt, generation.limit, &generation.sampling, |token| {
-            if Some(token) == self.tokenizer.end() {
-                return ControlFlow::Break(());
-            }
-            text.push(&stream.push(token), &mut each)
-        })?;
+        self.generator.generate(
+            None,
+            &prompt,
+            generation.limit,
+            &generation.sampling,
+            |token| {
+                if Some(token) == self.tokenizer.end() {
+                    return ControlFlow::Break(());
+                }
+                text.push(&stream.push(token), &mut each)
+            },
+        )?;
         let rest = stream.finish();
         if !broken.get() && text.push(&rest, &mut each).is_continue() {
             let _ = text.release(&mut each);
@@ -215,7 +221,7 @@ impl Run {
                 row
             })
             .collect();
-        let mut batch = Sequences::from_rows(&rows, &Device::flex());
+        let mut batch = Sequences::from_rows(&rows);
         batch.lengths = Some(lines.iter().map(|(_, tokens)| tokens.len()).collect());
         batch
     }
@@ -245,7 +251,7 @@ impl Run {
                 "found no {BLANK} in the text, expected at least one"
             )));
         }
-        let sequences = Sequences::from_rows(&[tokens], &Device::flex());
+        let sequences = Sequences::from_rows(&[tokens]);
         let logits = self.model().forward(None, &sequences, Mode::default())?;
         let vocabulary = logits.dims()[2];
         let probabilities: Vec<f32> =
@@ -278,7 +284,7 @@ impl Run {
             let found = tokens.len();
             return Err(Error::Settings(format!("found {found} tokens, expected at least 2")));
         }
-        let sequences = Sequences::from_rows(std::slice::from_ref(&tokens), &Device::flex());
+        let sequences = Sequences::from_rows(&[&tokens]);
         let logits = self.model().forward(None, &sequences, Mode::default())?;
         let vocabulary = logits.dims()[2];
         let log: Vec<f32> =
@@ -310,7 +316,7 @@ impl Run {
             let last = blocks.len().saturating_sub(1);
             return Err(Error::Settings(format!("found layer {layer}, expected 0 to {last}")));
         };
-        let sequences = Sequences::from_rows(&[tokens], &Device::flex());
+        let sequences = Sequences::from_rows(&[tokens]);
         let input = self.model().attention_inputs(None, &sequences)?.swap_remove(layer).input;
         let weights = block.attention.weights(input).map_err(whatwhere_transformer::Error::from)?;
         let [_, heads, queries, keys] = weights.dims();
@@ -337,13 +343,13 @@ impl Run {
 }
 
 /// Text that is said as it comes, except what may still become a stop string.
-struct Held<'a> {
+struct StopFilter<'a> {
     stop: &'a [String],
     said: String,
     held: String,
 }
 
-impl<'a> Held<'a> {
+impl<'a> StopFilter<'a> {
     fn new(stop: &'a [String]) -> Self {
         Self { stop, said: String::new(), held: String::new() }
     }
@@ -397,15 +403,15 @@ mod tests {
             (vec!["one\n", "two\n", "\nthree"], "one\ntwo"),
             (vec!["EEND"], "E"),
         ] {
-            let mut held = Held::new(&stop);
+            let mut filter = StopFilter::new(&stop);
             let mut heard = String::new();
             let mut hear = |text: &str| {
                 heard.push_str(text);
                 ControlFlow::Continue(())
             };
-            let ended = pieces.into_iter().any(|piece| held.push(piece, &mut hear).is_break());
-            assert!(ended || held.release(&mut hear).is_continue());
-            assert_eq!((heard.as_str(), held.said.as_str()), (expected, expected));
+            let ended = pieces.into_iter().any(|piece| filter.push(piece, &mut hear).is_break());
+            assert!(ended || filter.release(&mut hear).is_continue());
+            assert_eq!((heard.as_str(), filter.said.as_str()), (expected, expected));
         }
     }
 }

@@ -11,7 +11,7 @@ use whatwhere_transformer::{Family, ModelSettings};
 
 use crate::{
     Error,
-    optimiser::Optimiser,
+    optimizer::Optimizer,
     schedule::{Cosine, Schedule},
 };
 
@@ -48,7 +48,7 @@ pub struct TrainingSettings {
     pub schedule: Schedule,
     /// Who turns gradients into updates; default `adamw`.
     #[serde(deserialize_with = "name_or_table")]
-    pub optimiser: Optimiser,
+    pub optimiser: Optimizer,
     /// Longest gradient; longer ones are shortened to it. 0 leaves them. Default 1.
     pub clip: f64,
     /// Probability spread evenly over all tokens when learning; default 0.
@@ -74,7 +74,7 @@ impl Default for TrainingSettings {
             accumulate: 1,
             lr: 1e-3,
             schedule: Schedule::Cosine(Cosine::default()),
-            optimiser: Optimiser::default(),
+            optimiser: Optimizer::default(),
             clip: 1.0,
             label_smoothing: 0.0,
             evaluate_every: 100,

@@ -11,7 +11,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use crate::{Error, files};
+use crate::Error;
 
 /// A file of events, open at its end.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ fn truncate_after(path: &Path, last: u64) -> Result<(), Error> {
     if kept.len() == bytes.len() {
         return Ok(());
     }
-    files::replace(path, |out| out.write_all(&kept))
+    Ok(whatwhere_files::replace(path, |out| out.write_all(&kept))?)
 }
 
 /// The first record with its frame, and what follows it; none if it is cut short.

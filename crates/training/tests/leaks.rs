@@ -80,7 +80,7 @@ fn first(settings: &RunSettings, corpus: &Corpus) -> Batch {
 fn logits(model: &Model, batch: &Batch) -> Vec<f32> {
     let sequences = |tokens: &[u32], length: usize, lengths: &[usize]| {
         let rows: Vec<Vec<u32>> = tokens.chunks(length).map(<[u32]>::to_vec).collect();
-        let mut sequences = Sequences::from_rows(&rows, &Device::flex());
+        let mut sequences = Sequences::from_rows(&rows);
         sequences.lengths = Some(lengths.to_vec());
         sequences
     };

@@ -7,7 +7,7 @@ use std::{fs, ops::ControlFlow, path::Path};
 use tempfile::TempDir;
 use whatwhere_data::{Corpus, Source};
 use whatwhere_training::{
-    Ending, Error, Folder, Generation, Record, Run, RunSettings, Trainer, Translation, Watcher,
+    Ending, Error, Folder, Generation, Observer, Record, Run, RunSettings, Trainer, Translation,
     interrupt::Interrupt,
 };
 
@@ -78,7 +78,7 @@ fn corpus(settings: &RunSettings) -> Corpus {
 /// Asks a run to stop after a step.
 struct StopAfter(u64, Interrupt);
 
-impl Watcher for StopAfter {
+impl Observer for StopAfter {
     fn updated(&mut self, _: &Record, step: u64) {
         if step == self.0 {
             self.1.request();
@@ -103,13 +103,13 @@ fn a_run_that_stops_and_goes_on_has_the_bits_of_one_that_never_stopped() {
         train(&settings, whole.path());
         for stop in [3, 4, 7] {
             let interrupt = Interrupt::default();
-            let mut watcher = StopAfter(stop, interrupt.clone());
+            let mut observer = StopAfter(stop, interrupt.clone());
             let mut trainer = if stop == 3 {
                 start(&settings, parts.path()).unwrap()
             } else {
                 resume(&settings, parts.path()).unwrap()
             };
-            assert_eq!(trainer.run(&interrupt, &mut watcher).unwrap(), Ending::Interrupted);
+            assert_eq!(trainer.run(&interrupt, &mut observer).unwrap(), Ending::Interrupted);
             assert_eq!(trainer.step(), stop);
         }
         let mut trainer = resume(&settings, parts.path()).unwrap();
@@ -131,8 +131,8 @@ fn records_of_a_resumed_run_have_every_step_once() {
     let settings = settings(&["training.log_every=1"]);
     let folder = TempDir::new().unwrap();
     let interrupt = Interrupt::default();
-    let mut watcher = StopAfter(6, interrupt.clone());
-    start(&settings, folder.path()).unwrap().run(&interrupt, &mut watcher).unwrap();
+    let mut observer = StopAfter(6, interrupt.clone());
+    start(&settings, folder.path()).unwrap().run(&interrupt, &mut observer).unwrap();
     // What a killed process may leave behind: records beyond the checkpoint, the last one torn.
     let path = folder.path().join("metrics.jsonl");
     let mut lines = fs::read_to_string(&path).unwrap();
@@ -177,7 +177,7 @@ fn patience_ends_a_run_that_no_longer_gets_better() {
     let settings = settings(&changes);
     let folder = TempDir::new().unwrap();
     let mut trainer = start(&settings, folder.path()).unwrap();
-    assert_eq!(trainer.run(&Interrupt::default(), &mut ()).unwrap(), Ending::Stale);
+    assert_eq!(trainer.run(&Interrupt::default(), &mut ()).unwrap(), Ending::EarlyStopped);
     // The first evaluation is the best, two more are not better.
     assert_eq!(trainer.step(), 12);
 }

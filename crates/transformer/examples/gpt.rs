@@ -10,7 +10,7 @@ use burn::{
 };
 use whatwhere_transformer::{
     Error, Mode, Model, ModelSettings, Sequences,
-    generate::{Sampling, Writer},
+    generate::{Generator, Sampling},
 };
 
 const TEXT: &str = "attention is what a token looks at, position is where";
@@ -42,7 +42,7 @@ fn main() -> Result<(), Error> {
 
     let prompt = &ids[..9];
     let mut text = String::from("attention");
-    Writer::new(&model).write(None, prompt, ids.len() - 9, &Sampling::greedy(), |token| {
+    Generator::new(&model).generate(None, prompt, ids.len() - 9, &Sampling::greedy(), |token| {
         text.push(letters[token as usize]);
         ControlFlow::Continue(())
     })?;
@@ -57,7 +57,7 @@ fn train(mut model: Model, ids: &[u32], device: &Device) -> Result<Model, Error>
     let next: Vec<i32> =
         ids.windows(LENGTH + 1).flat_map(|row| row[1..].to_vec()).map(|id| id as i32).collect();
     let rows = &rows[..ids.len() - LENGTH];
-    let tokens = Sequences::from_rows(rows, device);
+    let tokens = Sequences::from_rows(rows);
     let next = Tensor::<3, Int>::from_data(TensorData::new(next, [rows.len(), LENGTH, 1]), device);
     let mut optimizer = AdamWConfig::new().init();
     for step in 0..STEPS {

@@ -1,4 +1,4 @@
-//! A block: attention to the own sequence, perhaps to the encoder's, and the feed-forward, each around the stream.
+//! A block: self-attention, perhaps attention to the encoder, and the feed-forward, each around the residual stream.
 
 use burn::{
     module::Module,
@@ -11,19 +11,20 @@ use whatwhere_attention::{
 use crate::{
     Error, FeedForward, ModelSettings, Norm, NormPlace, Recompute,
     dropout::{Dropped, Seeds, add},
-    sublayer::{self, Around},
+    quantized::QuantizedBlock,
+    sublayer::{self, Residual, Sublayer},
 };
 
 /// One layer of a stack.
 #[derive(Module, Debug)]
 pub struct Block {
-    /// Around the attention to the own sequence.
+    /// Of self-attention.
     pub attention_norm: Norm,
-    /// To the own sequence.
+    /// Self-attention.
     pub attention: Attention,
     /// To the encoder's sequence, where there is one.
     pub cross: Option<Cross>,
-    /// Around the feed-forward.
+    /// Of the feed-forward.
     pub feed_forward_norm: Norm,
     /// Each token by itself.
     pub feed_forward: FeedForward,
@@ -62,14 +63,25 @@ pub(crate) struct Pass<'a> {
     pub(crate) path: Path,
 }
 
-/// What a block remembers between calls.
-pub(crate) enum Recall<'a> {
-    Nothing,
+/// What a block keeps between calls.
+pub(crate) enum State<'a> {
+    None,
     Cache(&'a mut BlockCache),
+    /// The same cache, read and extended with int8 copies of the block's linear layers.
+    Draft(&'a mut BlockCache, &'a QuantizedBlock),
     /// Inputs of the attention in earlier segments, at most so many.
     Segment(&'a mut Option<Tensor<3>>, usize),
-    /// What the attention to the own sequence and to the encoder's are called with, for looking inside.
-    Watch(&'a mut Vec<Input>),
+    /// What self-attention and attention to the encoder are called with, for looking inside.
+    Inputs(&'a mut Vec<Input>),
+}
+
+impl<'a> State<'a> {
+    fn int8(&self) -> Option<&'a QuantizedBlock> {
+        match self {
+            Self::Draft(_, int8) => Some(int8),
+            _ => None,
+        }
+    }
 }
 
 /// Keys and values of one block.
@@ -104,21 +116,44 @@ impl Block {
         })
     }
 
-    /// Where its norms stand.
-    pub(crate) fn place(&self) -> NormPlace {
-        self.place
-    }
-
     /// `[batch, length, width]`.
     pub(crate) fn forward(
         &self,
         x: Tensor<3>,
         pass: &mut Pass,
-        mut recall: Recall,
+        mut state: State,
     ) -> Result<Tensor<3>, Error> {
-        let seed = pass.seeds.next();
-        let outer = pass.seeds.next();
-        let own = |x| {
+        let x = self.self_attention(x, pass, &mut state)?;
+        let x = match (&self.cross, pass.memory) {
+            (Some(cross), Some(memory)) => {
+                self.cross_attention(cross, memory, x, pass, &mut state)?
+            }
+            _ => x,
+        };
+        let (seed, path) = (pass.seeds.next(), pass.path);
+        let int8 = state.int8();
+        if path != Path::Composed
+            && int8.is_none()
+            && let Some(out) = self.fused_feed_forward(&x, seed)?
+        {
+            return Ok(out);
+        }
+        self.residual(x, &self.feed_forward_norm, seed, path, |x| {
+            Ok(match int8 {
+                None => self.feed_forward.forward(x, path),
+                Some(int8) => self.feed_forward.forward_by(int8.feed_forward(), x, path),
+            })
+        })
+    }
+
+    fn self_attention(
+        &self,
+        x: Tensor<3>,
+        pass: &mut Pass,
+        state: &mut State,
+    ) -> Result<Tensor<3>, Error> {
+        let (seed, outer) = (pass.seeds.next(), pass.seeds.next());
+        let input = |x| {
             let mut input = Input::new(x);
             input.key_lengths = pass.lengths.map(<[_]>::to_vec);
             input.documents = pass.documents.map(<[_]>::to_vec);
@@ -126,58 +161,53 @@ impl Block {
             input.path = pass.path;
             input
         };
-        let fused = match recall {
-            Recall::Nothing => self.fused_attention(own(x.clone()), outer)?,
-            Recall::Cache(_) | Recall::Segment(..) | Recall::Watch(_) => None,
-        };
-        let x = match fused {
-            Some(x) => x,
-            None => self.around(x, &self.attention_norm, outer, pass.path, |x| {
-                attend(&self.attention, own(x), &mut recall)
-            })?,
-        };
-        let x = match (&self.cross, pass.memory) {
-            (Some(cross), Some(memory)) => {
-                let seed = pass.seeds.next();
-                let outer = pass.seeds.next();
-                self.around(x, &cross.norm, outer, pass.path, |x| {
-                    let mut input = Input::new(x);
-                    input.memory = Some(memory.states.clone());
-                    input.key_lengths = memory.lengths.clone();
-                    input.seed = seed;
-                    input.path = pass.path;
-                    match &mut recall {
-                        Recall::Cache(cache) => cross.attention.decode(input, &mut cache.cross),
-                        Recall::Watch(inputs) => {
-                            inputs.push(input.clone());
-                            cross.attention.forward(input)
-                        }
-                        _ => cross.attention.forward(input),
-                    }
-                })?
-            }
-            _ => x,
-        };
-        let (seed, path) = (pass.seeds.next(), pass.path);
-        if path != Path::Composed
-            && let Some(out) = self.fused_feed_forward(&x, seed)?
+        if let State::None = state
+            && let Some(out) = self.fused_attention(input(x.clone()), outer)?
         {
             return Ok(out);
         }
-        self.around(x, &self.feed_forward_norm, seed, path, |x| {
-            Ok(self.feed_forward.forward(x, path))
+        self.residual(x, &self.attention_norm, outer, pass.path, |x| {
+            attend(&self.attention, input(x), state)
         })
     }
 
-    /// Attention to the own sequence and everything around it as one operation, where there is one.
+    fn cross_attention(
+        &self,
+        cross: &Cross,
+        memory: &Memory,
+        x: Tensor<3>,
+        pass: &mut Pass,
+        state: &mut State,
+    ) -> Result<Tensor<3>, Error> {
+        let (seed, outer) = (pass.seeds.next(), pass.seeds.next());
+        self.residual(x, &cross.norm, outer, pass.path, |x| {
+            let mut input = Input::new(x);
+            input.memory = Some(memory.states.clone());
+            input.key_lengths = memory.lengths.clone();
+            input.seed = seed;
+            input.path = pass.path;
+            match state {
+                State::Cache(cache) => cross.attention.decode(input, &mut cache.cross),
+                State::Draft(cache, int8) => {
+                    cross.attention.decode_by(int8.cross(), input, &mut cache.cross)
+                }
+                State::Inputs(inputs) => {
+                    inputs.push(input.clone());
+                    cross.attention.forward(input)
+                }
+                State::None | State::Segment(..) => cross.attention.forward(input),
+            }
+        })
+    }
+
+    /// Self-attention and everything around it as one operation, where there is one.
     fn fused_attention(&self, input: Input, seed: Option<u64>) -> Result<Option<Tensor<3>>, Error> {
         let Some((sublayer, weights)) = self.attention.projected(&input)? else { return Ok(None) };
         let recomputes = self.recompute != Recompute::None;
-        let around = self.surroundings(seed, recomputes);
-        let operands = operands::<ATTENTION>(&input.x, &self.attention_norm, weights);
-        let Some((operands, is_centred)) = operands else { return Ok(None) };
-        let around = Around { is_centred, ..around };
-        Ok(Some(sublayer::around(sublayer, around, operands, input.x.dims())?))
+        let norm = &self.attention_norm;
+        self.fused::<_, { 3 + projected::WEIGHTS }>(
+            &input.x, norm, sublayer, weights, seed, recomputes,
+        )
     }
 
     /// The feed-forward and everything around it as one operation, where there is one.
@@ -188,21 +218,32 @@ impl Block {
     ) -> Result<Option<Tensor<3>>, Error> {
         let Some((sublayer, weights)) = self.feed_forward.projected() else { return Ok(None) };
         let recomputes = self.recompute == Recompute::Block;
-        let around = self.surroundings(seed, recomputes);
-        let operands = operands::<FEED_FORWARD>(x, &self.feed_forward_norm, weights);
-        let Some((operands, is_centred)) = operands else { return Ok(None) };
-        let around = Around { is_centred, ..around };
-        Ok(Some(sublayer::around(sublayer, around, operands, x.dims())?))
+        let norm = &self.feed_forward_norm;
+        self.fused::<_, { 3 + 6 }>(x, norm, sublayer, weights, seed, recomputes)
     }
 
-    fn surroundings(&self, seed: Option<u64>, recomputes: bool) -> Around {
+    /// A sublayer on the stream, a norm's gain and bias, and its weights; nothing on another backend.
+    fn fused<S: Sublayer, const N: usize>(
+        &self,
+        x: &Tensor<3>,
+        norm: &Norm,
+        sublayer: S,
+        weights: Vec<Operand>,
+        seed: Option<u64>,
+        recomputes: bool,
+    ) -> Result<Option<Tensor<3>>, Error> {
+        let Some(stream) = Operand::new(x.clone()) else { return Ok(None) };
+        let Some((norm, is_centred)) = norm.operands() else { return Ok(None) };
+        let operands: Vec<Operand> = [stream].into_iter().chain(norm).chain(weights).collect();
+        let operands: [Operand; N] = operands.try_into().expect("three more than weights");
         let rate = self.dropout;
         let dropped = seed.filter(|_| rate > 0.0).map(|seed| Dropped { rate, seed });
-        Around { place: self.place, is_centred: false, dropped, recomputes }
+        let residual = Residual { place: self.place, is_centred, dropped, recomputes };
+        Ok(Some(sublayer::fused(sublayer, residual, operands, x.dims())?))
     }
 
-    /// A sublayer, with its norm, dropout and the stream past it.
-    fn around(
+    /// A sublayer on tensors, with its norm, dropout and the residual stream.
+    fn residual(
         &self,
         x: Tensor<3>,
         norm: &Norm,
@@ -210,50 +251,32 @@ impl Block {
         path: Path,
         sublayer: impl FnOnce(Tensor<3>) -> Result<Tensor<3>, whatwhere_attention::Error>,
     ) -> Result<Tensor<3>, Error> {
-        Ok(match self.place {
-            NormPlace::Pre => {
-                let out = sublayer(norm.forward(x.clone(), path))?;
-                add(x, out, self.dropout, seed, path)
-            }
-            NormPlace::Post => {
-                let out = sublayer(x.clone())?;
-                norm.forward(add(x, out, self.dropout, seed, path), path)
-            }
-        })
+        let (out, _) = sublayer::in_order::<Tensor<3>, Tensor<3>, Error>(
+            self.place,
+            &x,
+            |x| Ok(norm.forward(x.clone(), path)),
+            |x| Ok(sublayer(x.clone())?),
+            |x, out| Ok(add(x.clone(), out, self.dropout, seed, path)),
+        )?;
+        Ok(out)
     }
 }
 
-/// Operands of a fused sublayer: the stream, a norm's gain and bias, and the weights.
-const ATTENTION: usize = 3 + projected::WEIGHTS;
-const FEED_FORWARD: usize = 3 + 6;
-
-/// The operands of a fused sublayer, and whether its norm takes the mean away; nothing on another backend.
-fn operands<const N: usize>(
-    x: &Tensor<3>,
-    norm: &Norm,
-    weights: Vec<Operand>,
-) -> Option<([Operand; N], bool)> {
-    let (norm, is_centred) = norm.operands()?;
-    let mut operands = vec![Operand::new(x.clone())?];
-    operands.extend(norm);
-    operands.extend(weights);
-    Some((operands.try_into().ok()?, is_centred))
-}
-
-/// Attention to the own sequence, and to what is remembered of it.
+/// Self-attention, and attention to what is kept of the tokens before.
 fn attend(
     attention: &Attention,
     mut input: Input,
-    recall: &mut Recall,
+    state: &mut State,
 ) -> Result<Tensor<3>, whatwhere_attention::Error> {
-    match recall {
-        Recall::Nothing => attention.forward(input),
-        Recall::Watch(inputs) => {
+    match state {
+        State::None => attention.forward(input),
+        State::Inputs(inputs) => {
             inputs.push(input.clone());
             attention.forward(input)
         }
-        Recall::Cache(cache) => attention.decode(input, &mut cache.own),
-        Recall::Segment(past, length) => {
+        State::Cache(cache) => attention.decode(input, &mut cache.own),
+        State::Draft(cache, int8) => attention.decode_by(int8.own(), input, &mut cache.own),
+        State::Segment(past, length) => {
             let seen = match past.take() {
                 None => input.x.clone().detach(),
                 Some(past) => {

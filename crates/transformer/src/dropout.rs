@@ -4,6 +4,7 @@
 use burn::tensor::{Tensor, TensorData};
 use rayon::prelude::*;
 use whatwhere_attention::Path;
+use whatwhere_random::mix;
 
 use crate::fused;
 
@@ -95,14 +96,6 @@ impl Dropped {
             }
         }
     }
-}
-
-/// SplitMix64's output function.
-pub(crate) fn mix(x: u64) -> u64 {
-    let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
 }
 
 #[cfg(test)]

@@ -5,7 +5,11 @@ use burn::{
     nn::{Linear, LinearConfig},
     tensor::{Device, Tensor, activation},
 };
-use whatwhere_attention::{Path, bridge::Operand, projected::operands};
+use whatwhere_attention::{
+    Path,
+    bridge::Operand,
+    projected::{Project, operands},
+};
 use whatwhere_kernels::layer;
 
 use crate::{Activation, ModelSettings, fused, sublayer};
@@ -21,6 +25,13 @@ pub struct FeedForward {
     pub down: Linear,
     #[module(skip)]
     activation: Activation,
+}
+
+/// The linear layers of a feed-forward.
+pub(crate) struct FeedForwardLinears<'a, P> {
+    pub(crate) up: &'a P,
+    pub(crate) gate: Option<&'a P>,
+    pub(crate) down: &'a P,
 }
 
 impl FeedForward {
@@ -39,9 +50,25 @@ impl FeedForward {
 
     /// `[batch, length, width]`.
     pub fn forward(&self, x: Tensor<3>, path: Path) -> Tensor<3> {
-        let up = self.up.forward(x.clone()); // [batch, length, inner]
-        let gate = self.gate.as_ref().map(|gate| gate.forward(x));
-        self.down.forward(self.activate(up, gate, path))
+        let Self { up, gate, down, .. } = self;
+        self.forward_by(FeedForwardLinears { up, gate: gate.as_ref(), down }, x, path)
+    }
+
+    /// The same with other linear layers, such as int8 copies of its own.
+    pub(crate) fn forward_by<P: Project>(
+        &self,
+        linears: FeedForwardLinears<P>,
+        x: Tensor<3>,
+        path: Path,
+    ) -> Tensor<3> {
+        let (up, gate) = match linears.gate {
+            None => (linears.up.project(x, path), None),
+            Some(gate) => {
+                let [up, gate] = P::project_all([linears.up, gate], x, path);
+                (up, Some(gate))
+            }
+        }; // [batch, length, inner]
+        linears.down.project(self.activate(up, gate, path), path)
     }
 
     /// The same on slices, and its weights; nothing on another backend.

@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use burn::tensor::{Int, Tensor};
+use burn::tensor::Tensor;
 use rayon::prelude::*;
 use whatwhere_attention::bridge::{Operand, gathered, operation};
 use whatwhere_kernels::{
@@ -11,10 +11,7 @@ use whatwhere_kernels::{
     layer::{CrossEntropy, Embedding, LossSum, Norm, SwiGlu},
 };
 
-use crate::{Activation, dropout::Dropped, norm::EPSILON};
-
-/// The update of weights, for optimisers, which know no kernels.
-pub use whatwhere_kernels::layer::Adam;
+use crate::{Activation, Sequences, dropout::Dropped, norm::EPSILON};
 
 const CHECKED: &str = "the forward pass has checked the same call";
 
@@ -86,7 +83,7 @@ pub(crate) fn activate(
     }))
 }
 
-/// Scores of every row of a table, `[batch, length, vocabulary]`.
+/// Logits of every row of a table, `[batch, length, vocabulary]`.
 pub(crate) fn logits(hidden: Tensor<3>, table: Tensor<2>) -> Option<Tensor<3>> {
     let ([batch, length, width], [vocabulary, _]) = (hidden.dims(), table.dims());
     let (hidden, table) = (Operand::new(hidden)?, Operand::new(table)?);
@@ -105,10 +102,10 @@ pub(crate) fn logits(hidden: Tensor<3>, table: Tensor<2>) -> Option<Tensor<3>> {
 }
 
 /// Rows of a table, `[batch, length, width]`.
-pub(crate) fn embedding(table: Tensor<2>, ids: &Tensor<2, Int>) -> Option<Tensor<3>> {
-    let ([batch, length], [_, width]) = (ids.dims(), table.dims());
+pub(crate) fn embedding(table: Tensor<2>, tokens: &Sequences) -> Option<Tensor<3>> {
+    let ([batch, length], [_, width]) = (tokens.dims(), table.dims());
     let table = Operand::new(table)?;
-    let rows: Vec<u32> = ids.clone().into_data().iter::<i64>().map(|id| id as u32).collect();
+    let rows = tokens.ids().to_vec();
     let mut out = Pooled::uncleared(rows.len() * width);
     Embedding { width, rows: &rows }.forward(table.values(), &mut out).ok()?;
     Some(gathered(table, [batch, length, width], out, move |d_out, d_table| {

@@ -7,8 +7,9 @@ use burn::{
     module::{Module, ModuleMapper, Param},
     tensor::{Tensor, TensorData},
 };
+use whatwhere_random::{Fingerprint, Random};
 
-use crate::{Init, Model, ModelSettings, dropout::mix};
+use crate::{Init, Model, ModelSettings, ParameterPath, Role};
 
 /// A process has one generator of the framework, and encodings draw their tables from it: one model at a time.
 static DRAWING: Mutex<()> = Mutex::new(());
@@ -16,61 +17,61 @@ static DRAWING: Mutex<()> = Mutex::new(());
 /// Draws the weights of projections and embeddings, and has encodings draw their own.
 pub(crate) fn weights(model: Model, settings: &ModelSettings, seed: u64) -> Model {
     let _alone = DRAWING.lock().unwrap_or_else(PoisonError::into_inner);
-    model.map(&mut Drawing { settings, seed, path: Vec::new() })
+    model.map(&mut Drawing { settings, seed, path: ParameterPath::default() })
 }
 
 struct Drawing<'a> {
     settings: &'a ModelSettings,
     seed: u64,
-    /// Names and kinds of the modules around the parameter.
-    path: Vec<(String, String)>,
+    path: ParameterPath,
 }
 
 impl ModuleMapper for Drawing<'_> {
     fn enter_module(&mut self, name: &str, container: &str) {
-        self.path.push((name.into(), container.into()));
+        self.path.enter(name, container);
     }
 
     fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.pop();
+        self.path.exit();
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let name: Vec<&str> = self.path.iter().map(|(name, _)| name.as_str()).collect();
-        let seed = self.seed ^ hash(&name.join("."));
+        let name = self.path.name();
+        let mut random = Random::new(&[self.seed, Fingerprint::of(name.as_bytes())]);
         let Some(spread) = self.spread(&param.lazy_shape()) else {
-            param.lazy_device().seed(seed);
+            param.lazy_device().seed(random.bits());
             drop(param.val()); // drawn when first asked for
             return param;
         };
-        let mut random = fastrand::Rng::with_seed(seed);
-        param.map(|tensor| {
-            let values = spread.draw(tensor.shape().num_elements(), &mut random);
-            Tensor::from_data(TensorData::new(values, tensor.shape()), &tensor.device())
-                .set_require_grad(tensor.is_require_grad())
-        })
+        // In place of the framework's own draw, which is not asked for.
+        let (shape, device) = (param.lazy_shape(), param.lazy_device());
+        let values = spread.draw(shape.num_elements(), &mut random);
+        let tensor = Tensor::from_data(TensorData::new(values, shape), &device);
+        let learns = tensor.is_autodiff();
+        Param::initialized(param.id, tensor.set_require_grad(learns))
     }
 }
 
 impl Drawing<'_> {
     /// How the parameter at the current path is drawn, if it is ours to draw.
     fn spread(&self, shape: &[usize]) -> Option<Spread> {
-        let [.., (owner, _), (name, kind)] = self.path.as_slice() else { return None };
-        match (kind.as_str(), name.as_str()) {
-            ("Struct:Linear", "bias") => Some(Spread::Normal(0.0)),
-            ("Struct:Linear", _) => Some(match self.settings.init {
-                Init::Xavier => Spread::Uniform((6.0 / (shape[0] + shape[1]) as f32).sqrt()),
-                Init::Normal => {
-                    let depth = self.settings.encoder_depth().max(self.settings.decoder_depth());
-                    let back = owner == "down" || (owner == "output" && self.path.len() > 2);
-                    Spread::Normal(if back { 0.02 / (2.0 * depth as f32).sqrt() } else { 0.02 })
-                }
-            }),
-            ("Struct:Embedding", _) => Some(Spread::Normal(match self.settings.init {
-                Init::Normal if !self.settings.scale_embeddings => 0.02,
-                _ => (self.settings.width as f32).powf(-0.5),
-            })),
-            _ => None,
+        let settings = self.settings;
+        let role = self.path.role();
+        match (role, settings.init) {
+            (Role::Gain | Role::Table, _) => None,
+            (Role::Bias, _) => Some(Spread::Normal(0.0)),
+            (Role::Embedding, Init::Normal) if !settings.scale_embeddings => {
+                Some(Spread::Normal(0.02))
+            }
+            (Role::Embedding, _) => Some(Spread::Normal((settings.width as f32).powf(-0.5))),
+            (Role::ResidualProjection, Init::Normal) => {
+                let depth = settings.encoder_depth().max(settings.decoder_depth());
+                Some(Spread::Normal(0.02 / (2.0 * depth as f32).sqrt()))
+            }
+            (Role::Projection | Role::Output, Init::Normal) => Some(Spread::Normal(0.02)),
+            (Role::Projection | Role::ResidualProjection | Role::Output, Init::Xavier) => {
+                Some(Spread::Uniform((6.0 / (shape[0] + shape[1]) as f32).sqrt()))
+            }
         }
     }
 }
@@ -83,24 +84,15 @@ enum Spread {
 }
 
 impl Spread {
-    fn draw(&self, count: usize, random: &mut fastrand::Rng) -> Vec<f32> {
+    fn draw(&self, count: usize, random: &mut Random) -> Vec<f32> {
         match *self {
             Spread::Normal(0.0) => vec![0.0; count],
-            Spread::Normal(deviation) => (0..count).map(|_| deviation * normal(random)).collect(),
+            Spread::Normal(deviation) => {
+                (0..count).map(|_| deviation * random.normal() as f32).collect()
+            }
             Spread::Uniform(bound) => {
-                (0..count).map(|_| bound * (2.0 * random.f32() - 1.0)).collect()
+                (0..count).map(|_| bound * (2.0 * random.uniform() as f32 - 1.0)).collect()
             }
         }
     }
-}
-
-/// Box and Muller's transform.
-fn normal(random: &mut fastrand::Rng) -> f32 {
-    let radius = (-2.0 * (1.0 - random.f64()).ln()).sqrt();
-    (radius * (std::f64::consts::TAU * random.f64()).cos()) as f32
-}
-
-/// A hash that is the same on every machine and in every version.
-fn hash(name: &str) -> u64 {
-    name.bytes().fold(0xCBF2_9CE4_8422_2325, |state, byte| mix(state ^ u64::from(byte)))
 }

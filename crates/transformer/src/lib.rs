@@ -9,7 +9,7 @@
 //! )?;
 //! let device = Device::flex().autodiff();
 //! let model = settings.build(7, &device)?;
-//! let tokens = Sequences::from_rows(&[vec![1, 2, 3], vec![4, 5, 6]], &device);
+//! let tokens = Sequences::from_rows(&[vec![1, 2, 3], vec![4, 5, 6]]);
 //! let logits = model.forward(None, &tokens, Mode::default())?; // [batch, length, vocabulary]
 //! assert_eq!(logits.dims(), [2, 3, 65]);
 //! # Ok::<(), whatwhere_transformer::Error>(())
@@ -18,7 +18,7 @@
 //! [`Model`] is the whole: embeddings, an encoder [`Stack`], a decoder [`Stack`] or both, and the way back to tokens. A
 //! stack is made of [`Block`]s, a block of attention, perhaps attention to the encoder, and a [`FeedForward`], each with
 //! its [`Norm`]. Which attention a layer has follows from [`ModelSettings::attention`]: one table for all, and what
-//! stacks and layers have otherwise. [`generate`] writes, [`Model::parameters`] names what is learned.
+//! stacks and layers have otherwise. [`generate`] generates, [`Model::parameters`] names what is learned.
 
 mod block;
 mod dropout;
@@ -31,6 +31,7 @@ mod look;
 mod model;
 mod norm;
 mod parameters;
+mod quantized;
 mod settings;
 mod stack;
 mod sublayer;
@@ -39,12 +40,11 @@ pub use block::{Block, Cross, Memory};
 pub use error::Error;
 pub use feed_forward::FeedForward;
 pub use look::Seen;
-pub use model::{Mode, Model, Segments, Sequences, Writing};
+pub use model::{DecoderState, Mode, Model, Segments, Sequences};
 pub use norm::Norm;
-pub use parameters::Parameter;
+pub use parameters::{Parameter, ParameterPath, ParameterView, Role};
 pub use settings::{Activation, Family, Init, ModelSettings, NormKind, NormPlace, Recompute, Site};
 pub use stack::Stack;
-pub use whatwhere_kernels::with_busy_pool;
 
 /// The source of the settings, for a program that shows what it says of them.
 pub fn about() -> &'static str {

@@ -2,7 +2,7 @@
 
 use whatwhere_attention::{Attention, Input, Path};
 
-use crate::{Error, Memory, Model, Sequences, Site, dropout::Seeds, stack::Recalls};
+use crate::{Error, Memory, Model, Sequences, Site, dropout::Seeds, stack::States};
 
 /// What one attention of a model was called with.
 #[derive(Clone)]
@@ -34,15 +34,15 @@ impl Model {
                 }
             };
             let mut inputs = vec![Vec::new(); encoder.blocks.len()];
-            let (seeds, recalls) = (&mut Seeds::new(None), Recalls::Watch(&mut inputs));
-            let states = self.read(encoder, read, seeds, Path::Auto, recalls)?;
+            let (seeds, states) = (&mut Seeds::new(None), States::Inputs(&mut inputs));
+            let states = self.read(encoder, read, seeds, Path::Auto, states)?;
             seen.extend(of_layers(&[Site::Encoder], inputs));
             memory = Some(Memory { states, lengths: read.lengths.clone() });
         }
         if let Some(decoder) = &self.decoder {
             let mut inputs = vec![Vec::new(); decoder.blocks.len()];
-            let recalls = Recalls::Watch(&mut inputs);
-            self.decode(tokens, memory.as_ref(), 0, Seeds::new(None), Path::Auto, recalls)?;
+            let states = States::Inputs(&mut inputs);
+            self.decode(tokens, memory.as_ref(), 0, Seeds::new(None), Path::Auto, states)?;
             seen.extend(of_layers(&[Site::Decoder, Site::Cross], inputs));
         }
         Ok(seen)

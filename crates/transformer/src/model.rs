@@ -3,17 +3,17 @@
 use burn::{
     module::Module,
     nn::{Embedding, EmbeddingConfig, Linear, LinearConfig},
-    tensor::{Device, Int, Tensor},
+    tensor::{Device, Int, Tensor, TensorData},
 };
-use whatwhere_attention::{Path, projected::project};
+use whatwhere_attention::{Path, projected::Project};
 
 use crate::{
     Error, Family, Memory, ModelSettings, Stack,
     block::{BlockCache, Pass},
     dropout::Seeds,
-    fused, init,
+    fused, init, parameters,
     settings::Site,
-    stack::Recalls,
+    stack::States,
 };
 
 /// A Transformer of any family.
@@ -34,8 +34,9 @@ pub struct Model {
 /// Tokens of several sequences of one length.
 #[derive(Clone, Debug)]
 pub struct Sequences {
-    /// `[batch, length]`.
-    pub ids: Tensor<2, Int>,
+    /// `[batch, length]`, row by row.
+    ids: Vec<u32>,
+    batch: usize,
     /// Tokens that are not padding, one for each sequence; all if absent.
     pub lengths: Option<Vec<usize>>,
     /// Where documents start, for the `document` pattern: one list for all sequences or one for each.
@@ -58,32 +59,53 @@ pub struct Segments {
     pub layers: Vec<Option<Tensor<3>>>,
 }
 
-/// What a decoder remembers while it writes.
+/// What a decoder keeps while it generates.
 #[derive(Clone, Debug)]
-pub struct Writing {
+pub struct DecoderState {
     pub(crate) caches: Vec<BlockCache>,
     pub(crate) memory: Option<Memory>,
     pub(crate) length: usize,
 }
 
 impl Sequences {
-    /// Sequences without padding.
-    pub fn new(ids: Tensor<2, Int>) -> Self {
-        Self { ids, lengths: None, documents: None }
+    /// Sequences without padding, one after the other.
+    ///
+    /// # Panics
+    /// If the tokens are no multiple of `batch`.
+    pub fn new(ids: Vec<u32>, batch: usize) -> Self {
+        let whole = ids.len().is_multiple_of(batch);
+        assert!(whole, "{} tokens, expected {batch} rows of one length", ids.len());
+        Self { ids, batch, lengths: None, documents: None }
     }
 
-    /// Sequences of tokens, all of one length, on a device.
-    pub fn from_rows(rows: &[Vec<u32>], device: &Device) -> Self {
-        let length = rows.first().map_or(0, Vec::len);
-        let ids: Vec<i32> = rows.iter().flatten().map(|id| *id as i32).collect();
-        let data = burn::tensor::TensorData::new(ids, [rows.len(), length]);
-        Self::new(Tensor::from_data(data, device))
+    /// Sequences of one length, without padding.
+    ///
+    /// # Panics
+    /// If the rows differ in length so that no length fits all.
+    pub fn from_rows(rows: &[impl AsRef<[u32]>]) -> Self {
+        let ids = rows.iter().flat_map(AsRef::as_ref).copied().collect();
+        Self::new(ids, rows.len())
+    }
+
+    /// All tokens, row by row.
+    pub fn ids(&self) -> &[u32] {
+        &self.ids
+    }
+
+    /// `[batch, length]`.
+    pub fn dims(&self) -> [usize; 2] {
+        [self.batch, self.ids.len() / self.batch.max(1)]
     }
 }
 
 impl ModelSettings {
     /// Builds a model; equal seeds give equal weights wherever name and shape of a parameter agree.
     pub fn build(&self, seed: u64, device: &Device) -> Result<Model, Error> {
+        Ok(init::weights(self.assemble(device)?, self, seed))
+    }
+
+    /// A model whose weights are still to be drawn.
+    fn assemble(&self, device: &Device) -> Result<Model, Error> {
         self.check()?;
         if self.vocabulary == 0 {
             let reason = "expected the number of tokens, at least 1";
@@ -93,7 +115,7 @@ impl ModelSettings {
             0 => Ok(None),
             layers => Stack::new(self, site, layers, device).map(Some),
         };
-        let model = Model {
+        Ok(Model {
             embedding: EmbeddingConfig::new(self.vocabulary, self.width).init(device),
             encoder: stack(Site::Encoder, self.encoder_depth())?,
             decoder: stack(Site::Decoder, self.decoder_depth())?,
@@ -101,8 +123,7 @@ impl ModelSettings {
                 LinearConfig::new(self.width, self.vocabulary).with_bias(false).init(device)
             }),
             settings: self.clone(),
-        };
-        Ok(init::weights(model, self, seed))
+        })
     }
 }
 
@@ -112,7 +133,13 @@ impl Model {
         &self.settings
     }
 
-    /// Scores of the next token at every place (of the same token, for an encoder), `[batch, length, vocabulary]`.
+    /// The same weights under other settings, such as a scaling of rotary's angles; nothing is copied. Refuses settings
+    /// that ask for other parameters.
+    pub fn with_settings(&self, settings: &ModelSettings) -> Result<Self, Error> {
+        parameters::share(self, settings.assemble(&self.device())?)
+    }
+
+    /// Logits of the next token at every place (of the same token, for an encoder), `[batch, length, vocabulary]`.
     /// An encoder-decoder needs a source.
     pub fn forward(
         &self,
@@ -133,11 +160,11 @@ impl Model {
         let mut seeds = Seeds::new(mode.seed);
         match (&self.encoder, &self.decoder) {
             (Some(encoder), None) => {
-                self.read(encoder, tokens, &mut seeds, mode.path, Recalls::Nothing)
+                self.read(encoder, tokens, &mut seeds, mode.path, States::None)
             }
             (_, Some(_)) => {
                 let memory = self.memory(source, &mut seeds, mode.path)?;
-                self.decode(tokens, memory.as_ref(), 0, seeds, mode.path, Recalls::Nothing)
+                self.decode(tokens, memory.as_ref(), 0, seeds, mode.path, States::None)
             }
             (None, None) => unreachable!("a model has a stack"),
         }
@@ -152,8 +179,8 @@ impl Model {
     ) -> Result<Tensor<3>, Error> {
         let seeds = Seeds::new(mode.seed);
         segments.layers.resize(self.settings.decoder_depth(), None);
-        let recalls = Recalls::Segments(&mut segments.layers, self.settings.memory);
-        self.decode(tokens, None, 0, seeds, mode.path, recalls)
+        let states = States::Segments(&mut segments.layers, self.settings.memory);
+        self.decode(tokens, None, 0, seeds, mode.path, states)
     }
 
     /// `[batch, length, vocabulary]` from hidden states.
@@ -163,7 +190,7 @@ impl Model {
 
     fn logits_by(&self, hidden: Tensor<3>, path: Path) -> Tensor<3> {
         if let Some(output) = &self.output {
-            return project(output, hidden, path);
+            return output.project(hidden, path);
         }
         let table = self.embedding.weight.val();
         if path != Path::Composed
@@ -183,37 +210,35 @@ impl Model {
         }
     }
 
-    /// Begins to write: reads the source, if there is one.
-    pub fn start(&self, source: Option<&Sequences>) -> Result<Writing, Error> {
+    /// Begins to generate: reads the source, if there is one.
+    pub fn start(&self, source: Option<&Sequences>) -> Result<DecoderState, Error> {
         if self.decoder.is_none() {
             let reason = "an encoder fills blanks and does not write; use a decoder";
             return Err(Error::setting("family", "encoder", reason));
         }
         let memory = self.memory(source, &mut Seeds::new(None), Path::Auto)?;
         let caches = vec![BlockCache::default(); self.settings.decoder_depth()];
-        Ok(Writing { caches, memory, length: 0 })
+        Ok(DecoderState { caches, memory, length: 0 })
     }
 
-    /// Scores after each of the given tokens, which follow those already written, `[batch, length, vocabulary]`.
-    pub fn step(&self, ids: Tensor<2, Int>, writing: &mut Writing) -> Result<Tensor<3>, Error> {
-        let length = ids.dims()[1];
-        self.step_last(ids, length, writing)
+    /// Logits after each of the given tokens, which follow those already read, `[batch, length, vocabulary]`.
+    pub fn step(&self, tokens: &Sequences, state: &mut DecoderState) -> Result<Tensor<3>, Error> {
+        self.step_last(tokens, tokens.dims()[1], state)
     }
 
-    /// [`Self::step`], with scores after the last `count` tokens only.
+    /// [`Self::step`], with logits after the last `count` tokens only.
     pub(crate) fn step_last(
         &self,
-        ids: Tensor<2, Int>,
+        tokens: &Sequences,
         count: usize,
-        writing: &mut Writing,
+        state: &mut DecoderState,
     ) -> Result<Tensor<3>, Error> {
-        let (first, length) = (writing.length, ids.dims()[1]);
-        let Writing { caches, memory, .. } = writing;
-        let tokens = Sequences::new(ids);
-        let recalls = Recalls::Caches(caches);
+        let (first, length) = (state.length, tokens.dims()[1]);
+        let DecoderState { caches, memory, .. } = state;
+        let states = States::Caches(caches);
         let seeds = Seeds::new(None);
-        let hidden = self.decode(&tokens, memory.as_ref(), first, seeds, Path::Auto, recalls)?;
-        writing.length += length;
+        let hidden = self.decode(tokens, memory.as_ref(), first, seeds, Path::Auto, states)?;
+        state.length += length;
         Ok(self.logits(hidden.narrow(1, length - count, count)))
     }
 
@@ -226,7 +251,7 @@ impl Model {
         match (&self.encoder, source) {
             (None, None) => Ok(None),
             (Some(encoder), Some(source)) => {
-                let states = self.read(encoder, source, seeds, path, Recalls::Nothing)?;
+                let states = self.read(encoder, source, seeds, path, States::None)?;
                 Ok(Some(Memory { states, lengths: source.lengths.clone() }))
             }
             (Some(_), None) => {
@@ -244,9 +269,9 @@ impl Model {
         tokens: &Sequences,
         seeds: &mut Seeds,
         path: Path,
-        recalls: Recalls,
+        states: States,
     ) -> Result<Tensor<3>, Error> {
-        let x = self.embed(&tokens.ids, path);
+        let x = self.embed(tokens, path);
         let mut pass = Pass {
             lengths: tokens.lengths.as_deref(),
             documents: tokens.documents.as_deref(),
@@ -254,7 +279,7 @@ impl Model {
             seeds: *seeds,
             path,
         };
-        let out = encoder.forward(x, 0, &mut pass, recalls)?;
+        let out = encoder.forward(x, 0, &mut pass, states)?;
         *seeds = pass.seeds;
         Ok(out)
     }
@@ -266,27 +291,36 @@ impl Model {
         first: usize,
         seeds: Seeds,
         path: Path,
-        recalls: Recalls,
+        states: States,
     ) -> Result<Tensor<3>, Error> {
         let decoder = self.decoder.as_ref().expect("callers have a decoder");
-        let x = self.embed(&tokens.ids, path);
+        let x = self.embed(tokens, path);
         // Padding stands at the end, where a causal pattern hides it.
         let documents = tokens.documents.as_deref();
         let mut pass = Pass { lengths: None, documents, memory, seeds, path };
-        decoder.forward(x, first, &mut pass, recalls)
+        decoder.forward(x, first, &mut pass, states)
     }
 
     /// Embeddings of tokens, `[batch, length, width]`, before places are added.
-    pub fn embed(&self, ids: &Tensor<2, Int>, path: Path) -> Tensor<3> {
+    pub fn embed(&self, tokens: &Sequences, path: Path) -> Tensor<3> {
         let fused = match path {
             Path::Composed => None,
-            Path::Auto | Path::Fused => fused::embedding(self.embedding.weight.val(), ids),
+            Path::Auto | Path::Fused => fused::embedding(self.embedding.weight.val(), tokens),
         };
-        let x = fused.unwrap_or_else(|| self.embedding.forward(ids.clone()));
+        let x = fused.unwrap_or_else(|| {
+            let ids: Vec<i32> = tokens.ids.iter().map(|id| *id as i32).collect();
+            let data = TensorData::new(ids, tokens.dims());
+            self.embedding.forward(Tensor::from_data(data, &self.device()))
+        });
         match self.settings.scale_embeddings {
             true => x * (self.settings.width as f64).sqrt(),
             false => x,
         }
+    }
+
+    /// Where its weights are.
+    pub fn device(&self) -> Device {
+        self.embedding.weight.val().device()
     }
 
     /// Which stacks it has.
@@ -295,18 +329,18 @@ impl Model {
     }
 }
 
-impl Writing {
-    /// Tokens written so far.
+impl DecoderState {
+    /// Tokens read so far.
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// Forgets the last tokens, which can then be replaced by others; see [`Cache::take_back`].
+    /// Forgets the last tokens, which can then be replaced by others; see [`Cache::rollback`].
     ///
-    /// [`Cache::take_back`]: whatwhere_attention::Cache::take_back
-    pub fn take_back(&mut self, tokens: usize) -> Result<(), Error> {
+    /// [`Cache::rollback`]: whatwhere_attention::Cache::rollback
+    pub fn rollback(&mut self, tokens: usize) -> Result<(), Error> {
         for cache in &mut self.caches {
-            cache.own.take_back(tokens)?;
+            cache.own.rollback(tokens)?;
         }
         self.length -= tokens;
         Ok(())

@@ -1,13 +1,59 @@
 //! A model's parameters by name, to be saved, loaded and updated.
 
-use std::collections::HashMap;
+use std::{any::Any, collections::HashMap};
 
 use burn::{
     module::{Module, ModuleMapper, ModuleVisitor, Param},
-    tensor::{Tensor, TensorData},
+    tensor::{Device, Tensor, TensorData},
 };
+use whatwhere_attention::bridge::Operand;
 
 use crate::{Error, Model};
+
+/// What a parameter is: its first values, its weight decay and the rule that updates it follow from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The matrix of a linear layer, `[from, to]`.
+    Projection,
+    /// A projection whose result is added to the residual stream.
+    ResidualProjection,
+    /// From hidden states to the vocabulary, unless the embeddings do that.
+    Output,
+    /// A vector for each token.
+    Embedding,
+    /// A norm's factor for each channel.
+    Gain,
+    /// Of a norm or a linear layer.
+    Bias,
+    /// What encodings, scores and patterns learn: tables by place or distance, slopes, temperatures.
+    Table,
+}
+
+impl Role {
+    /// Whether weight decay acts on it.
+    pub fn decays(self) -> bool {
+        matches!(self, Self::Projection | Self::ResidualProjection | Self::Output)
+    }
+
+    /// Whether it is a matrix between hidden states, as Muon is made for.
+    pub fn is_hidden_matrix(self) -> bool {
+        matches!(self, Self::Projection | Self::ResidualProjection)
+    }
+}
+
+/// The role of a parameter by the field that holds its module, any if absent, and by its own field, each with the type
+/// around it. The first row that fits counts; what fits none is a [`Role::Table`].
+const ROLES: [(Option<&str>, &str, Role); 9] = [
+    (Some("Model.output"), "Linear.weight", Role::Output),
+    (Some("Attention.output"), "Linear.weight", Role::ResidualProjection),
+    (Some("FeedForward.down"), "Linear.weight", Role::ResidualProjection),
+    (None, "Linear.weight", Role::Projection),
+    (None, "Linear.bias", Role::Bias),
+    (None, "Embedding.weight", Role::Embedding),
+    (None, "Norm.gain", Role::Gain),
+    (None, "Norm.bias", Role::Bias),
+    (None, "RmsNorm.gamma", Role::Gain),
+];
 
 /// One parameter's values.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,12 +66,48 @@ pub struct Parameter {
     pub values: Vec<f32>,
 }
 
+/// One parameter of a model, where it lies.
+#[derive(Debug)]
+pub struct ParameterView {
+    /// As [`Parameter::name`].
+    pub name: String,
+    /// What it is.
+    pub role: Role,
+    /// As [`Parameter::shape`].
+    pub shape: Vec<usize>,
+    values: Operand,
+}
+
+impl ParameterView {
+    /// Row-major.
+    pub fn values(&self) -> &[f32] {
+        self.values.values()
+    }
+}
+
+/// `to` with the parameters of `from`, which both then hold.
+pub(crate) fn share(from: &Model, to: Model) -> Result<Model, Error> {
+    let mut taking = Taking::default();
+    from.visit(&mut taking);
+    to.replace(taking.found)
+}
+
 impl Model {
-    /// Every parameter, in a fixed order.
+    /// Every parameter where it lies, in a fixed order; no values are copied on the CPU.
+    pub fn views(&self) -> Vec<ParameterView> {
+        let mut viewing = Viewing::default();
+        self.visit(&mut viewing);
+        viewing.found
+    }
+
+    /// Copies of every parameter, in the same order.
     pub fn parameters(&self) -> Vec<Parameter> {
-        let mut reading = Reading::default();
-        self.visit(&mut reading);
-        reading.found
+        let copy = |view: ParameterView| Parameter {
+            values: view.values().to_vec(),
+            name: view.name,
+            shape: view.shape,
+        };
+        self.views().into_iter().map(copy).collect()
     }
 
     /// The number of learned values.
@@ -35,13 +117,20 @@ impl Model {
 
     /// The model with these parameters. Refuses any that is missing, unknown or of another shape.
     pub fn with_parameters(self, parameters: Vec<Parameter>) -> Result<Self, Error> {
-        let given = parameters.into_iter().map(|p| (p.name.clone(), p)).collect();
-        let mut writing = Writing { path: Path::default(), given, wrong: None };
-        let model = self.map(&mut writing);
-        if let Some(error) = writing.wrong {
+        let given = |p: Parameter| {
+            let data = TensorData::new(p.values, p.shape.clone());
+            (p.name, Given { shape: p.shape, values: Values::Data(data) })
+        };
+        self.replace(parameters.into_iter().map(given).collect())
+    }
+
+    fn replace(self, given: HashMap<String, Given>) -> Result<Self, Error> {
+        let mut replacing = Replacing { path: ParameterPath::default(), given, wrong: None };
+        let model = self.map(&mut replacing);
+        if let Some(error) = replacing.wrong {
             return Err(error);
         }
-        if let Some(name) = writing.given.into_keys().min() {
+        if let Some(name) = replacing.given.into_keys().min() {
             let reason = "the model has none of this name; were its settings others?".into();
             return Err(Error::Parameter { name, reason });
         }
@@ -49,33 +138,51 @@ impl Model {
     }
 }
 
-/// The name of the parameter at hand: the fields and indices that lead to it.
-#[derive(Default)]
-pub(crate) struct Path(Vec<String>);
+/// The way to the parameter at hand, for visitors and mappers: the fields and indices that lead to it, each with the type
+/// it belongs to.
+#[derive(Clone, Debug, Default)]
+pub struct ParameterPath(Vec<(String, String)>);
 
-impl Path {
-    pub(crate) fn enter(&mut self, name: &str) {
-        self.0.push(name.into());
+impl ParameterPath {
+    /// What burn's `enter_module` is told.
+    pub fn enter(&mut self, name: &str, container: &str) {
+        let kind = container.split_once(':').map_or(container, |(_, kind)| kind);
+        self.0.push((name.into(), kind.into()));
     }
 
-    pub(crate) fn exit(&mut self) {
+    /// Back from the last [`Self::enter`].
+    pub fn exit(&mut self) {
         self.0.pop();
     }
 
-    pub(crate) fn name(&self) -> String {
-        self.0.join(".")
+    /// Fields and indices, joined by dots.
+    pub fn name(&self) -> String {
+        let names: Vec<&str> = self.0.iter().map(|(name, _)| name.as_str()).collect();
+        names.join(".")
+    }
+
+    /// What the parameter is.
+    pub fn role(&self) -> Role {
+        self.row().map_or(Role::Table, |row| ROLES[row].2)
+    }
+
+    /// The row of [`ROLES`] that fits.
+    fn row(&self) -> Option<usize> {
+        let [.., owner, field] = self.0.as_slice() else { return None };
+        let [owner, field] = [owner, field].map(|(name, kind)| format!("{kind}.{name}"));
+        ROLES.iter().position(|(by, of, _)| by.is_none_or(|by| by == owner) && *of == field)
     }
 }
 
 #[derive(Default)]
-struct Reading {
-    path: Path,
-    found: Vec<Parameter>,
+struct Viewing {
+    path: ParameterPath,
+    found: Vec<ParameterView>,
 }
 
-impl ModuleVisitor for Reading {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.enter(name);
+impl ModuleVisitor for Viewing {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.enter(name, container);
     }
 
     fn exit_module(&mut self, _name: &str, _container: &str) {
@@ -85,20 +192,59 @@ impl ModuleVisitor for Reading {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let tensor = param.val();
         let shape = tensor.dims().to_vec();
-        let values = tensor.into_data().try_to_vec().expect("parameters are f32");
-        self.found.push(Parameter { name: self.path.name(), shape, values });
+        let values = Operand::new(tensor.clone()).unwrap_or_else(|| {
+            let copy = Tensor::<D>::from_data(tensor.into_data(), &Device::flex());
+            Operand::new(copy).expect("a tensor on the CPU backend")
+        });
+        let (name, role) = (self.path.name(), self.path.role());
+        self.found.push(ParameterView { name, role, shape, values });
     }
 }
 
-struct Writing {
-    path: Path,
-    given: HashMap<String, Parameter>,
+/// What a parameter is to become.
+struct Given {
+    shape: Vec<usize>,
+    values: Values,
+}
+
+enum Values {
+    Data(TensorData),
+    /// A tensor of the parameter's own number of dimensions.
+    Tensor(Box<dyn Any>),
+}
+
+#[derive(Default)]
+struct Taking {
+    path: ParameterPath,
+    found: HashMap<String, Given>,
+}
+
+impl ModuleVisitor for Taking {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.enter(name, container);
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.exit();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let tensor = param.val();
+        let shape = tensor.dims().to_vec();
+        self.found
+            .insert(self.path.name(), Given { shape, values: Values::Tensor(Box::new(tensor)) });
+    }
+}
+
+struct Replacing {
+    path: ParameterPath,
+    given: HashMap<String, Given>,
     wrong: Option<Error>,
 }
 
-impl ModuleMapper for Writing {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.enter(name);
+impl ModuleMapper for Replacing {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.enter(name, container);
     }
 
     fn exit_module(&mut self, _name: &str, _container: &str) {
@@ -109,10 +255,16 @@ impl ModuleMapper for Writing {
         let name = self.path.name();
         let expected = param.lazy_shape().to_vec();
         match self.given.remove(&name) {
-            Some(given) if given.shape == expected => param.map(|tensor| {
-                let data = TensorData::new(given.values, tensor.shape());
-                Tensor::from_data(data, &tensor.device()).set_require_grad(tensor.is_require_grad())
-            }),
+            Some(Given { shape, values }) if shape == expected => match values {
+                Values::Data(data) => param.map(|tensor| {
+                    Tensor::from_data(data, &tensor.device())
+                        .set_require_grad(tensor.is_require_grad())
+                }),
+                Values::Tensor(shared) => {
+                    let shared = shared.downcast::<Tensor<D>>();
+                    Param::initialized(param.id, *shared.expect("as many dimensions as the shape"))
+                }
+            },
             found => {
                 let reason = match found {
                     None => format!("missing; expected shape {expected:?}"),
@@ -124,5 +276,100 @@ impl ModuleMapper for Writing {
                 param
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use whatwhere_attention::{Pattern, Position, Score};
+
+    use super::*;
+    use crate::ModelSettings;
+
+    /// Rows of [`ROLES`] that were met, and every parameter's name and role.
+    #[derive(Default)]
+    struct Met {
+        path: ParameterPath,
+        rows: BTreeSet<usize>,
+        roles: Vec<(String, Role)>,
+    }
+
+    impl ModuleVisitor for Met {
+        fn enter_module(&mut self, name: &str, container: &str) {
+            self.path.enter(name, container);
+        }
+
+        fn exit_module(&mut self, _name: &str, _container: &str) {
+            self.path.exit();
+        }
+
+        fn visit_float<const D: usize>(&mut self, _param: &Param<Tensor<D>>) {
+            self.rows.extend(self.path.row());
+            self.roles.push((self.path.name(), self.path.role()));
+        }
+    }
+
+    fn models() -> Vec<String> {
+        let names = |setting: &str, names: &[&str]| -> Vec<String> {
+            let choices = names.iter().filter(|name| !["and", "or"].contains(name));
+            choices.map(|name| format!("attention.{setting} = '{name}'")).collect()
+        };
+        let mut models: Vec<String> = [
+            "tied = false",
+            "norm = 'layer'\nbias = true",
+            "activation = 'swiglu'",
+            "activation = 'gelu'",
+            "norm_place = 'post'",
+            "attention.normalise = true",
+            "attention.qk_norm = true",
+        ]
+        .map(String::from)
+        .into();
+        models.extend(names("position", Position::NAMES));
+        models.extend(names("score", Score::NAMES));
+        models.extend(names("pattern", Pattern::NAMES));
+        models
+    }
+
+    #[test]
+    fn every_parameter_of_every_model_has_its_role() {
+        let mut rows = BTreeSet::new();
+        for family in ["decoder", "encoder", "encoder_decoder"] {
+            for extra in models() {
+                let text = format!(
+                    "family = '{family}'\nvocabulary = 11\nwidth = 16\nlayers = 2\nattention.heads = 2\n{extra}"
+                );
+                let Ok(settings) = ModelSettings::from_toml(&text) else { continue };
+                // Choices that do not go together are refused.
+                let Ok(model) = settings.build(1, &Device::flex()) else { continue };
+                let mut met = Met::default();
+                model.visit(&mut met);
+                let views = model.views();
+                assert!(
+                    views
+                        .iter()
+                        .map(|v| (&v.name, v.role))
+                        .eq(met.roles.iter().map(|(n, r)| (n, *r)))
+                );
+                rows.extend(met.rows);
+                let count = |role| met.roles.iter().filter(|(_, found)| *found == role).count();
+                let blocks = settings.encoder_depth() + settings.decoder_depth();
+                let crosses = if family == "encoder_decoder" { 2 } else { 0 };
+                assert_eq!(count(Role::ResidualProjection), 2 * blocks + crosses, "{text}");
+                assert_eq!(count(Role::Embedding), 1, "{text}");
+                assert_eq!(count(Role::Output), usize::from(!settings.tied), "{text}");
+                for (name, role) in &met.roles {
+                    let parts: Vec<&str> = name.split('.').collect();
+                    let is_choice =
+                        ["position", "score", "pattern"].iter().any(|part| parts.contains(part));
+                    assert!(*role != Role::Table || is_choice, "{name} has no role");
+                    let is_norm = parts.iter().any(|part| part.contains("norm"));
+                    assert_eq!(*role == Role::Gain, is_norm && !name.ends_with("bias"), "{name}");
+                }
+            }
+        }
+        assert_eq!(rows.len(), ROLES.len(), "every row of the table is met, found {rows:?}");
     }
 }

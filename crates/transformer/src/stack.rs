@@ -11,8 +11,9 @@ use whatwhere_attention::{
 
 use crate::{
     Block, Error, Family, ModelSettings, Norm, NormPlace,
-    block::{BlockCache, Pass, Recall},
+    block::{BlockCache, Pass, State},
     dropout::drop,
+    quantized::QuantizedBlock,
     settings::Site,
 };
 
@@ -29,12 +30,13 @@ pub struct Stack {
     dropout: f32,
 }
 
-/// What a stack remembers between calls.
-pub(crate) enum Recalls<'a> {
-    Nothing,
+/// What a stack keeps between calls: the [`State`] of each block.
+pub(crate) enum States<'a> {
+    None,
     Caches(&'a mut [BlockCache]),
+    Drafts(&'a mut [BlockCache], &'a [QuantizedBlock]),
     Segments(&'a mut [Option<Tensor<3>>], usize),
-    Watch(&'a mut [Vec<Input>]),
+    Inputs(&'a mut [Vec<Input>]),
 }
 
 impl Stack {
@@ -75,20 +77,21 @@ impl Stack {
         mut x: Tensor<3>,
         first: usize,
         pass: &mut Pass,
-        mut recalls: Recalls,
+        mut states: States,
     ) -> Result<Tensor<3>, Error> {
         for position in &self.position {
             x = position.embed(x, first)?;
         }
         x = drop(x, self.dropout, pass.seeds.next());
         for (layer, block) in self.blocks.iter().enumerate() {
-            let recall = match &mut recalls {
-                Recalls::Nothing => Recall::Nothing,
-                Recalls::Caches(caches) => Recall::Cache(&mut caches[layer]),
-                Recalls::Segments(pasts, length) => Recall::Segment(&mut pasts[layer], *length),
-                Recalls::Watch(inputs) => Recall::Watch(&mut inputs[layer]),
+            let state = match &mut states {
+                States::None => State::None,
+                States::Caches(caches) => State::Cache(&mut caches[layer]),
+                States::Drafts(caches, int8) => State::Draft(&mut caches[layer], &int8[layer]),
+                States::Segments(pasts, length) => State::Segment(&mut pasts[layer], *length),
+                States::Inputs(inputs) => State::Inputs(&mut inputs[layer]),
             };
-            x = block.forward(x, pass, recall)?;
+            x = block.forward(x, pass, state)?;
         }
         Ok(match &self.norm {
             None => x,

@@ -1,13 +1,16 @@
 //! A sublayer with its norm, its dropout and the stream past it as a single operation on the CPU: `x + drop(f(norm(x)))`,
 //! or `norm(x + drop(f(x)))`. What stands between is owned here, kept for the backward pass or formed again.
 
-use std::sync::{Mutex, PoisonError};
+use std::{
+    borrow::Borrow,
+    sync::{Mutex, PoisonError},
+};
 
 use burn::tensor::Tensor;
 use whatwhere_attention::{
     Error,
     bridge::{Operand, Seen, operation},
-    projected::{Sublayer, linear},
+    projected::{Compared, Projected, linear},
 };
 use whatwhere_kernels::{
     Pooled,
@@ -16,9 +19,9 @@ use whatwhere_kernels::{
 
 use crate::{NormPlace, dropout::Dropped, norm::EPSILON};
 
-/// What stands around a sublayer.
+/// What stands around a sublayer: norm, dropout and the residual stream.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Around {
+pub(crate) struct Residual {
     pub(crate) place: NormPlace,
     /// Whether the norm takes the mean away.
     pub(crate) is_centred: bool,
@@ -27,8 +30,8 @@ pub(crate) struct Around {
     pub(crate) recomputes: bool,
 }
 
-/// What stands between.
-struct Between<K> {
+/// What the backward pass needs.
+struct SavedForBackward<K> {
     /// What the norm gives, or what it is given where it stands last.
     normed: Pooled,
     /// Mean and scale of each row.
@@ -36,66 +39,110 @@ struct Between<K> {
     inner: K,
 }
 
+/// A part of a block between norm and residual stream: `[rows, width]` in, as much out.
+pub(crate) trait Sublayer: Send + Sync + 'static {
+    /// What the backward pass needs besides the input.
+    type Saved: Send + Sync;
+
+    /// The output.
+    fn forward(&self, x: &[f32], weights: &[&[f32]]) -> Result<(Pooled, Self::Saved), Error>;
+
+    /// Gradients of the input and of each weight.
+    fn backward(
+        &self,
+        x: &[f32],
+        weights: &[&[f32]],
+        saved: &Self::Saved,
+        d_out: &[f32],
+    ) -> Result<(Pooled, Vec<Pooled>), Error>;
+}
+
+/// The order of norm, sublayer, dropout and residual, for tensors as for slices: `add` is `x + drop(out)`. Returns the
+/// stream after it, and what the norm gave, or what it was given where it stands last.
+pub(crate) fn in_order<X: ?Sized, O: Borrow<X>, E>(
+    place: NormPlace,
+    x: &X,
+    norm: impl FnOnce(&X) -> Result<O, E>,
+    sublayer: impl FnOnce(&X) -> Result<O, E>,
+    add: impl FnOnce(&X, O) -> Result<O, E>,
+) -> Result<(O, O), E> {
+    match place {
+        NormPlace::Pre => {
+            let normed = norm(x)?;
+            let out = sublayer(normed.borrow())?;
+            Ok((add(x, out)?, normed))
+        }
+        NormPlace::Post => {
+            let out = sublayer(x)?;
+            let sum = add(x, out)?;
+            Ok((norm(sum.borrow())?, sum))
+        }
+    }
+}
+
 /// The operation on x, the norm's gain and bias, and the sublayer's weights.
-pub(crate) fn around<S: Sublayer, const N: usize>(
+pub(crate) fn fused<S: Sublayer, const N: usize>(
     sublayer: S,
-    around: Around,
+    residual: Residual,
     operands: [Operand; N],
     shape: [usize; 3],
 ) -> Result<Tensor<3>, Error> {
-    let (out, between) = around.forward(&sublayer, &operands.each_ref().map(Operand::values))?;
-    let kept = Mutex::new((!around.recomputes).then_some(between));
+    let (out, saved) = residual.forward(&sublayer, &operands.each_ref().map(Operand::values))?;
+    let kept = Mutex::new((!residual.recomputes).then_some(saved));
     Ok(operation(operands, shape, out, move |seen: Seen<N>| {
         const CHECKED: &str = "the forward pass has checked the same call";
         let kept = kept.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let between = match kept {
-            Some(between) => between,
-            None => around.forward(&sublayer, &seen.operands).expect(CHECKED).1,
+        let saved = match kept {
+            Some(saved) => saved,
+            None => residual.forward(&sublayer, &seen.operands).expect(CHECKED).1,
         };
-        let made = around.backward(&sublayer, &seen.operands, between, seen.d_out).expect(CHECKED);
+        let made = residual.backward(&sublayer, &seen.operands, saved, seen.d_out).expect(CHECKED);
         made.try_into().expect("as many gradients as operands")
     }))
 }
 
-impl Around {
+impl Residual {
     fn forward<S: Sublayer>(
         &self,
         sublayer: &S,
         operands: &[&[f32]],
-    ) -> Result<(Pooled, Between<S::Kept>), Error> {
+    ) -> Result<(Pooled, SavedForBackward<S::Saved>), Error> {
         let &[x, gain, bias, ref weights @ ..] = operands else { unreachable!("three and more") };
-        let norm = self.norm(gain, bias);
         let mut moments = Pooled::uncleared(x.len() / gain.len().max(1) * 2);
-        match self.place {
-            NormPlace::Pre => {
+        let mut saved = None;
+        let (out, normed) = in_order::<[f32], Pooled, Error>(
+            self.place,
+            x,
+            |x| {
                 let mut normed = Pooled::uncleared(x.len());
-                norm.forward(x, &mut normed, &mut moments)?;
-                let (mut out, inner) = sublayer.forward(&normed, weights)?;
+                self.norm(gain, bias).forward(x, &mut normed, &mut moments)?;
+                Ok(normed)
+            },
+            |x| {
+                let (out, inner) = sublayer.forward(x, weights)?;
+                saved = Some(inner);
+                Ok(out)
+            },
+            |x, mut out| {
                 self.drop(&mut out);
                 add_to(&mut out, x)?;
-                Ok((out, Between { normed, moments, inner }))
-            }
-            NormPlace::Post => {
-                let (mut sum, inner) = sublayer.forward(x, weights)?;
-                self.drop(&mut sum);
-                add_to(&mut sum, x)?;
-                let mut out = Pooled::uncleared(x.len());
-                norm.forward(&sum, &mut out, &mut moments)?;
-                Ok((out, Between { normed: sum, moments, inner }))
-            }
-        }
+                Ok(out)
+            },
+        )?;
+        let inner = saved.expect("a sublayer is called once");
+        Ok((out, SavedForBackward { normed, moments, inner }))
     }
 
     fn backward<S: Sublayer>(
         &self,
         sublayer: &S,
         operands: &[&[f32]],
-        between: Between<S::Kept>,
+        saved: SavedForBackward<S::Saved>,
         d_out: &[f32],
     ) -> Result<Vec<Pooled>, Error> {
         let &[x, gain, bias, ref weights @ ..] = operands else { unreachable!("three and more") };
         let norm = self.norm(gain, bias);
-        let Between { normed, moments, inner } = between;
+        let SavedForBackward { normed, moments, inner } = saved;
         let (mut d_gain, mut d_bias) =
             (Pooled::uncleared(gain.len()), Pooled::uncleared(bias.len()));
         let (d_x, d_weights) = match self.place {
@@ -161,7 +208,7 @@ impl FeedForward {
 }
 
 impl Sublayer for FeedForward {
-    type Kept = Hidden;
+    type Saved = Hidden;
 
     fn forward(&self, x: &[f32], weights: &[&[f32]]) -> Result<(Pooled, Hidden), Error> {
         Ok(self.call(weights).forward(x)?)
@@ -171,10 +218,28 @@ impl Sublayer for FeedForward {
         &self,
         x: &[f32],
         weights: &[&[f32]],
-        kept: &Hidden,
+        saved: &Hidden,
         d_out: &[f32],
     ) -> Result<(Pooled, Vec<Pooled>), Error> {
-        let made = self.call(weights).backward(x, kept, d_out)?;
+        let made = self.call(weights).backward(x, saved, d_out)?;
         Ok((made.x, made.up.into_iter().chain(made.gate).chain(made.down).collect()))
+    }
+}
+
+impl Sublayer for Projected {
+    type Saved = Compared;
+
+    fn forward(&self, x: &[f32], weights: &[&[f32]]) -> Result<(Pooled, Compared), Error> {
+        Projected::forward(self, x, weights)
+    }
+
+    fn backward(
+        &self,
+        x: &[f32],
+        weights: &[&[f32]],
+        saved: &Compared,
+        d_out: &[f32],
+    ) -> Result<(Pooled, Vec<Pooled>), Error> {
+        Projected::backward(self, x, weights, saved, d_out)
     }
 }

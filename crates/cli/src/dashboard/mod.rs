@@ -29,11 +29,11 @@ use ratatui::{
 };
 use whatwhere_data::{Corpus, Objective, Split, Tokenizer};
 use whatwhere_training::{
-    Evaluation, Record, Sampling, Trainer, Watcher,
+    Evaluation, Observer, Record, Sampling, Trainer,
     interrupt::{EXIT_CODE, Interrupt},
     trainer,
 };
-use whatwhere_transformer::{Family, Model, generate::Writer};
+use whatwhere_transformer::{Family, Model, generate::Generator};
 
 use crate::failure::Failure;
 use view::View;
@@ -106,7 +106,7 @@ impl Dashboard {
     }
 }
 
-impl Watcher for Dashboard {
+impl Observer for Dashboard {
     fn updated(&mut self, record: &Record, step: u64) {
         self.view.updated(record, step);
         if self.drawn.is_none_or(|drawn| drawn.elapsed() >= REDRAW) {
@@ -219,12 +219,13 @@ impl Prompt {
 
     fn go_on(&self, model: &Model, tokenizer: &Tokenizer) -> String {
         let (begun, sampling) = (Instant::now(), Sampling::default());
-        let written = Writer::new(model).write(None, &self.tokens, self.limit, &sampling, |_| {
-            match begun.elapsed() < PATIENCE {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
-            }
-        });
+        let written =
+            Generator::new(model).generate(None, &self.tokens, self.limit, &sampling, |_| {
+                match begun.elapsed() < PATIENCE {
+                    true => ControlFlow::Continue(()),
+                    false => ControlFlow::Break(()),
+                }
+            });
         match written {
             Ok(written) => {
                 format!("{} ▸ {}", tokenizer.decode(&self.tokens), tokenizer.decode(&written))

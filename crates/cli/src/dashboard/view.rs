@@ -97,10 +97,10 @@ impl View {
     /// Rates and times, as far as known.
     fn figures(&self) -> String {
         let Some(record) = self.record else { return "the first update is under way".into() };
-        let Record { lr, gradient, tokens_per_second, .. } = record;
+        let Record { lr, grad_norm, tokens_per_second, .. } = record;
         let left = self.pace.left(self.step, self.steps);
         format!(
-            "lr {lr:.2e}   gradient {gradient:.3}   {tokens_per_second:.0} tokens/s   {left} left"
+            "lr {lr:.2e}   grad norm {grad_norm:.3}   {tokens_per_second:.0} tokens/s   {left} left"
         )
     }
 
@@ -223,8 +223,13 @@ mod tests {
         let mut view = View::new(0, 1000);
         for step in 1..=500 {
             let loss = 1.0 + 3.0 / (step as f64).sqrt();
-            let record =
-                Record { loss, lr: 1e-3, gradient: 0.5, tokens_per_second: 12_345.6, tokens: step };
+            let record = Record {
+                loss,
+                lr: 1e-3,
+                grad_norm: 0.5,
+                tokens_per_second: 12_345.6,
+                tokens: step,
+            };
             view.updated(&record, step);
         }
         view.valid.push(250.0, 1.5);
@@ -253,7 +258,7 @@ mod tests {
         }
         for size in [(80, 24), (120, 40)] {
             let lines = drawn(&view, size);
-            let figures = "lr 1.00e-3   gradient 0.500   12346 tokens/s   0s left";
+            let figures = "lr 1.00e-3   grad norm 0.500   12346 tokens/s   0s left";
             assert_eq!(lines[0].trim_end(), figures);
             let all = lines.concat();
             for word in ["train 1.1342", "valid 1.2500", "4.00", "update", "or not", "500 of 1000"]
@@ -262,7 +267,7 @@ mod tests {
             }
         }
         let small = drawn(&view, (40, 12));
-        assert!(small[0].starts_with("lr 1.00e-3   gradient 0.500"), "{small:#?}");
+        assert!(small[0].starts_with("lr 1.00e-3   grad norm 0.500"), "{small:#?}");
         assert!(small[10].contains("500 of 1000 updates"), "{small:#?}");
         assert!(!small.concat().contains("or not"), "no room for samples: {small:#?}");
     }

@@ -11,7 +11,7 @@ use whatwhere_lab::{
     extrapolate::{AtLength, Lengths, corpus_of},
     report,
 };
-use whatwhere_training::Folder;
+use whatwhere_training::{Folder, Run};
 
 use crate::{failure::Ended, say::say};
 
@@ -52,7 +52,8 @@ pub(crate) fn run(args: &Extrapolate) -> anyhow::Result<()> {
     }
     for path in &args.runs {
         let folder = Folder::new(path);
-        let trained = folder.load_settings()?.training.length;
+        let run = Run::open(path)?;
+        let trained = run.settings.training.length;
         let (corpus, split) = corpus_of(&folder, args.data.as_deref())?;
         let lengths = match args.lengths.is_empty() {
             true => Lengths::multiples(found.first().map_or(trained, |(_, first, _)| *first)),
@@ -61,7 +62,7 @@ pub(crate) fn run(args: &Extrapolate) -> anyhow::Result<()> {
         let lengths = Lengths { lengths, tokens: args.tokens, scalings: !args.plain };
         let name = path.display().to_string();
         let mut failed = Ok(());
-        let all = lengths.measure(&folder, &corpus, split, |at| {
+        let all = lengths.measure(&run, &corpus, split, |at| {
             let written = print(&name, at, args.json, &mut out);
             if written.is_err() && failed.is_ok() {
                 failed = written;

@@ -9,7 +9,7 @@ use anyhow::Context;
 use clap::Args;
 use serde_json::json;
 use whatwhere_data::Corpus;
-use whatwhere_training::{Ending, Folder, RunSettings, Trainer, Watcher, interrupt::Interrupt};
+use whatwhere_training::{Ending, Folder, Observer, RunSettings, Trainer, interrupt::Interrupt};
 
 use crate::{
     dashboard::Dashboard,
@@ -64,15 +64,15 @@ pub(crate) fn run(args: &Train) -> anyhow::Result<()> {
         })?
     };
     let steps = trainer.settings().training.steps;
-    let mut watcher: Box<dyn Watcher> = if args.tui {
+    let mut observer: Box<dyn Observer> = if args.tui {
         Box::new(Dashboard::new(&trainer, &corpus, interrupt.clone())?)
     } else if io::stderr().is_terminal() || args.verbose {
         Box::new(Progress::new(trainer.step(), steps))
     } else {
         Box::new(())
     };
-    let ending = trainer.run(&interrupt, &mut *watcher);
-    drop(watcher);
+    let ending = trainer.run(&interrupt, &mut *observer);
+    drop(observer);
     let ending = ending?;
     let said = report(args, &trainer, &folder, ending);
     if ending == Ending::Interrupted {
@@ -99,7 +99,7 @@ fn report(args: &Train, trainer: &Trainer, folder: &Folder, ending: Ending) -> a
     let (path, step) = (folder.path().display(), trainer.step());
     let ended = match ending {
         Ending::Done => "done",
-        Ending::Stale => "stale",
+        Ending::EarlyStopped => "early_stopped",
         Ending::Interrupted => "interrupted",
     };
     let mut out = io::stdout();

@@ -2,8 +2,10 @@
 //! Devlin et al. 2019, <https://arxiv.org/abs/1810.04805>. Each place is chosen independently of the others;
 //! a short row in which none was gets one.
 
+use whatwhere_random::Random;
+
 use super::Row;
-use crate::{Random, settings::Masked, tokenizer::Tokenizer};
+use crate::{settings::Masked, tokenizer::Tokenizer};
 
 pub(super) fn hide(
     targets: Vec<u32>,
@@ -17,13 +19,13 @@ pub(super) fn hide(
     let places: Vec<usize> =
         (0..targets.len()).filter(|&place| !tokenizer.is_special(targets[place])).collect();
     let mut chosen: Vec<usize> =
-        places.iter().copied().filter(|_| random.unit() < masked.share).collect();
+        places.iter().copied().filter(|_| random.uniform() < masked.share).collect();
     if chosen.is_empty() && !places.is_empty() {
         chosen.push(places[random.below(places.len())]); // a row without a loss teaches nothing
     }
     for place in chosen {
         weights[place] = 1.0;
-        let choice = random.unit();
+        let choice = random.uniform();
         if choice < masked.hidden {
             tokens[place] = mask;
         } else if choice < masked.hidden + masked.random {

@@ -5,9 +5,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use whatwhere_random::Random;
+
 use super::{BatchSettings, BatchSize, Row};
 use crate::{
-    Error, Random, Result,
+    Error, Result,
     corpus::{Corpus, Pair, Split},
 };
 

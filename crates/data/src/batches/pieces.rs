@@ -1,8 +1,9 @@
 //! Batches of pieces of music: each epoch every piece once; longer ones are cropped at the start of a step.
 
+use whatwhere_random::Random;
+
 use super::{BatchSettings, Row, masked::hide};
 use crate::{
-    Random,
     corpus::{Content, Corpus, Split},
     read::VOICES,
     settings::Objective,

@@ -1,8 +1,10 @@
 //! Crops of a run of tokens: at random for training, one after another for evaluation.
 
+use whatwhere_random::Random;
+
 use super::{BatchSettings, Row, masked::hide};
 use crate::{
-    Error, Random, Result,
+    Error, Result,
     corpus::{Corpus, Split},
     settings::Objective,
     tokens::Tokens,

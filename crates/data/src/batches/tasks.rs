@@ -1,9 +1,11 @@
 //! Batches of a task's examples. An example is a function of its split and number, the same for every seed;
 //! the seed says which examples of the training split a step shows.
 
+use whatwhere_random::Random;
+
 use super::{BatchSettings, Row};
 use crate::{
-    Error, Random, Result,
+    Error, Result,
     corpus::{Content, Corpus, Split, example_random},
     settings::{Objective, Source},
     task::{Example, Task},

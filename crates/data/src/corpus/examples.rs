@@ -5,10 +5,11 @@ use std::{
     path::Path,
 };
 
+use whatwhere_random::{Fingerprint, Random};
+
 use super::{Content, Corpus, Part, Split, present};
 use crate::{
-    Error, Random, Result,
-    random::Fingerprint,
+    Error, Result,
     read::{self, Pieces},
     settings::{Chorales, DataSettings, Examples, Objective},
     split::{Shares, by_document},

@@ -2,10 +2,11 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use whatwhere_random::Fingerprint;
+
 use super::{Content, Corpus, Part, Split, present};
 use crate::{
     Result,
-    random::Fingerprint,
     read::{self, Sides},
     settings::{DataSettings, Pairs, TokenizerSettings},
     split::{Shares, by_document},

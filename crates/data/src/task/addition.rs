@@ -2,9 +2,10 @@
 //! Lee et al. 2023, <https://arxiv.org/abs/2307.03381>, find that the reversed sum is easier: its digits depend on what was said.
 
 use serde::{Deserialize, Serialize};
+use whatwhere_random::Random;
 
 use super::{DIGITS, Example, Task, check_range, letter, symbols};
-use crate::{Random, Result};
+use crate::Result;
 
 /// Add, digit by digit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -3,9 +3,10 @@
 //! Letters do not repeat; shifts that leave the string are drawn again, which the paper does not say but its examples need.
 
 use serde::{Deserialize, Serialize};
+use whatwhere_random::Random;
 
 use super::{DIGITS, Example, LETTERS, Task, check_range, symbols};
-use crate::{Error, Random, Result};
+use crate::{Error, Result};
 
 /// What and where at once: the answer is at a given distance from a given letter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

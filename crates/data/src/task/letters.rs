@@ -2,9 +2,10 @@
 //! Graves et al. 2014 (Neural Turing Machines), <https://arxiv.org/abs/1410.5401>, for copy and sort; letters may repeat.
 
 use serde::{Deserialize, Serialize};
+use whatwhere_random::Random;
 
 use super::{Example, LETTERS, Task, check_range, letter, symbols};
-use crate::{Error, Random, Result};
+use crate::{Error, Result};
 
 /// Say it again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

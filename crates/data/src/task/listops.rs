@@ -5,9 +5,10 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use whatwhere_random::Random;
 
 use super::{Example, Task};
-use crate::{Error, Random, Result};
+use crate::{Error, Result};
 
 /// Follow the structure. The defaults are those of Long Range Arena; `shortest = 5, longest = 100, depth = 4` is a small start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -101,7 +102,7 @@ impl ListOps {
         random: &mut Random,
         words: &mut Vec<&'static str>,
     ) -> usize {
-        let nests = depth < self.depth && random.unit() < NESTS;
+        let nests = depth < self.depth && random.uniform() < NESTS;
         if !nests || words.len() > self.longest {
             let digit = random.below(10);
             words.push(DIGITS[digit]);

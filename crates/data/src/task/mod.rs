@@ -15,7 +15,9 @@ pub(crate) use listops::ASKS;
 pub use listops::ListOps;
 pub use recall::Recall;
 
-use crate::{Error, Random, Result};
+use whatwhere_random::Random;
+
+use crate::{Error, Result};
 
 /// A question and its answer, as text.
 #[derive(Clone, Debug, PartialEq, Eq)]

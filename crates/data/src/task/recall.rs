@@ -2,9 +2,10 @@
 //! Ba et al. 2016, <https://arxiv.org/abs/1610.06258>. Letters do not repeat.
 
 use serde::{Deserialize, Serialize};
+use whatwhere_random::Random;
 
 use super::{DIGITS, Example, LETTERS, Task, check_range, letter, symbols};
-use crate::{Random, Result};
+use crate::Result;
 
 /// Find by content: the answer follows the letter asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

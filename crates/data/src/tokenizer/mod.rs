@@ -5,7 +5,7 @@
 mod make;
 mod stream;
 
-use std::{collections::HashMap, fmt, path::Path};
+use std::{collections::HashMap, fmt, io::Write, path::Path};
 
 pub use stream::Decoder;
 
@@ -85,7 +85,8 @@ impl Tokenizer {
 
     /// Writes a `tokenizer.json`.
     pub fn save(&self, path: &Path) -> Result<()> {
-        std::fs::write(path, self.to_json()?).map_err(Error::file(path))
+        let json = self.to_json()?;
+        Ok(whatwhere_files::replace(path, |out| out.write_all(json.as_bytes()))?)
     }
 
     /// The tokens of a text. Names of special tokens in it are plain text.

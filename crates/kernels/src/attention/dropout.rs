@@ -1,6 +1,8 @@
 //! Dropout on the weights by a counter-based generator: whether a weight is kept is a hash of the seed,
 //! the batch, the head and the two places, so nothing has to be stored or drawn in order.
 
+use whatwhere_random::mix;
+
 use crate::attention::{Dropout, pattern::Pair};
 
 /// The mask of one row of scores.
@@ -22,7 +24,7 @@ impl Dropout {
     pub(crate) fn row(&self, batch: usize, head: usize, query: usize) -> RowMask {
         let mut state = self.seed;
         for part in [batch, head, query] {
-            state = mix64(state ^ part as u64);
+            state = mix(state ^ part as u64);
         }
         RowMask {
             keys: (state as u32, (state >> 32) as u32),
@@ -49,14 +51,6 @@ fn mix32(x: u32, keys: (u32, u32)) -> u32 {
     x ^= x >> 15;
     x = x.wrapping_add(keys.1).wrapping_mul(0x846C_A68B);
     x ^ (x >> 16)
-}
-
-/// SplitMix64's output function.
-fn mix64(x: u64) -> u64 {
-    let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
 }
 
 #[cfg(test)]

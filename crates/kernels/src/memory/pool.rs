@@ -2,6 +2,7 @@
 //! has to find and clear cost up to a quarter of a step (LOG.md).
 
 use std::{
+    borrow::Borrow,
     ops::{Deref, DerefMut},
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -129,6 +130,12 @@ impl Deref for Pooled {
 
     fn deref(&self) -> &[f32] {
         &self.values[..self.length]
+    }
+}
+
+impl Borrow<[f32]> for Pooled {
+    fn borrow(&self) -> &[f32] {
+        self
     }
 }
 

@@ -203,16 +203,9 @@ impl Extra {
     }
 }
 
-/// Numbers in (−1, 1), the same for the same seed (SplitMix64).
+/// Numbers in (−1, 1), the same for the same seed.
 pub(crate) fn numbers(seed: u64, len: usize) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0xD1B5_4A32_D192_ED03);
-    let draw = || {
-        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let x = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((x >> 40) as f32 + 0.5) / (1 << 23) as f32 - 1.0
-    };
-    std::iter::repeat_with(draw).take(len).collect()
+    whatwhere_random::Random::new(&[seed]).signed(len)
 }
 
 pub(crate) fn widen(values: &[f32]) -> Vec<f64> {

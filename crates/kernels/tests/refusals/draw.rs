@@ -6,6 +6,7 @@ use whatwhere_kernels::attention::{
     Angles, Attention, Bias, Buckets, Dropout, Feature, FeatureKind, Focus, Inputs, Layout,
     Magnitude, Relative, Score, Shape, pattern::Full,
 };
+use whatwhere_random::Random;
 
 use crate::{common::numbers, rules::product};
 
@@ -45,15 +46,12 @@ const LONGEST: usize = 1 << 14;
 const HUGE: [usize; 6] =
     [usize::MAX, usize::MAX / 2 + 1, 1 << 62, 1 << 40, 1 << 32, u32::MAX as usize];
 
-/// Random choices, mostly right (SplitMix64).
-pub(crate) struct Dice(pub(crate) u64);
+/// Random choices, mostly right.
+pub(crate) struct Dice(pub(crate) Random);
 
 impl Dice {
     fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((u128::from(x ^ (x >> 31)) * end as u128) >> 64) as usize
+        self.0.below(end)
     }
 
     fn one_in(&mut self, count: usize) -> bool {

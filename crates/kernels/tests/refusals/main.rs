@@ -14,6 +14,7 @@ use whatwhere_kernels::{
         reference,
     },
 };
+use whatwhere_random::Random;
 
 use common::numbers;
 use draw::{Dice, Tables};
@@ -24,7 +25,7 @@ fn a_call_is_refused_exactly_when_something_does_not_fit() {
     let tables = Tables::new();
     let (mut allowed, mut refused) = (0, 0);
     for seed in 0..100_000 {
-        let (attention, inputs) = Dice(seed).call(&tables);
+        let (attention, inputs) = Dice(Random::new(&[seed])).call(&tables);
         let name = format!("seed {seed}, {:?}", attention.shape);
         let fits = fits(&attention, &inputs, &tables);
         let found = attention.forward(&inputs);

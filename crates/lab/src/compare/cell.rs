@@ -4,9 +4,10 @@ use std::{fs, io::Write, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 use whatwhere_data::{Corpus, Split};
+use whatwhere_files as files;
 use whatwhere_training::{
-    Ending, Evaluation, Folder, Record, Run, RunSettings, Trainer, Translation, Watcher, bleu,
-    evaluate, files, interrupt::Interrupt, trainer,
+    Ending, Evaluation, Folder, Observer, Record, Run, RunSettings, Trainer, Translation, bleu,
+    evaluate, interrupt::Interrupt, trainer,
 };
 
 use crate::{
@@ -161,7 +162,7 @@ fn asked(comparison: &Comparison, trained: usize, is_text: bool) -> Asked {
 
 struct Listener<'a>(&'a mut dyn FnMut(&Record, u64));
 
-impl Watcher for Listener<'_> {
+impl Observer for Listener<'_> {
     fn updated(&mut self, record: &Record, step: u64) {
         (self.0)(record, step);
     }
@@ -203,7 +204,7 @@ pub(super) fn measure(
     }
     let asked = asked(comparison, run.settings.training.length, corpus.tokens(split).is_some());
     let lengths = match &asked.lengths {
-        Some(lengths) => lengths.measure(folder, corpus, split, |_| {})?,
+        Some(lengths) => lengths.measure(&run, corpus, split, |_| {})?,
         None => Vec::new(),
     };
     let records = records(folder);

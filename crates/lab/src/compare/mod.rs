@@ -74,8 +74,8 @@ pub struct At<'a> {
     pub steps: u64,
 }
 
-/// Who watches a comparison; runs side by side tell their news one at a time.
-pub trait Spectator: Send {
+/// Who observes a comparison; runs side by side tell their news one at a time.
+pub trait Observer: Send {
     /// A run begins, or goes on.
     fn begins(&mut self, _at: &At) {}
     /// After every update of a run.
@@ -86,8 +86,8 @@ pub trait Spectator: Send {
     fn failed(&mut self, _cell: &Cell, _reason: &str) {}
 }
 
-/// Nobody watches.
-impl Spectator for () {}
+/// Nobody observes.
+impl Observer for () {}
 
 impl Comparison {
     /// All cells, checked.
@@ -128,9 +128,9 @@ impl Comparison {
         &self,
         corpora: &mut Corpora,
         interrupt: &Interrupt,
-        spectator: &mut dyn Spectator,
+        observer: &mut dyn Observer,
     ) -> Result<Option<Results>, Error> {
-        self.run_cells(&self.cells()?, corpora, interrupt, spectator)
+        self.run_cells(&self.cells()?, corpora, interrupt, observer)
     }
 
     /// [`Self::run`] for cells that are not those of the axes.
@@ -139,9 +139,9 @@ impl Comparison {
         cells: &[Cell],
         corpora: &mut Corpora,
         interrupt: &Interrupt,
-        spectator: &mut dyn Spectator,
+        observer: &mut dyn Observer,
     ) -> Result<Option<Results>, Error> {
-        let queue = Mutex::new(Queue::new(cells, self.seeds, corpora, spectator));
+        let queue = Mutex::new(Queue::new(cells, self.seeds, corpora, observer));
         if self.jobs == 1 {
             self.work(&queue, interrupt);
         } else {
@@ -194,9 +194,9 @@ impl Comparison {
         if let Some(trained) = cell::load(&folder, &settings, &corpus, self)? {
             return Ok(Some(Ended { trained, was_there: true }));
         }
-        lock(queue).tell(job, steps, |spectator, at| spectator.begins(at));
+        lock(queue).tell(job, steps, |observer, at| observer.begins(at));
         let mut updated = |record: &Record, step| {
-            lock(queue).tell(job, steps, |spectator, at| spectator.updated(at, record, step));
+            lock(queue).tell(job, steps, |observer, at| observer.updated(at, record, step));
         };
         let ending = cell::train(&folder, settings, &corpus, self.jobs, interrupt, &mut updated)?;
         if ending == Ending::Interrupted {

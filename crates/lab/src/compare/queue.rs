@@ -2,7 +2,7 @@
 
 use whatwhere_training::RunSettings;
 
-use super::{At, Corpora, Spectator, Trained};
+use super::{At, Corpora, Observer, Trained};
 use crate::{Error, grid::Cell, results::Outcome};
 
 /// One run of a cell.
@@ -22,7 +22,7 @@ impl Job<'_> {
 /// What runs side by side share.
 pub(super) struct Queue<'a> {
     pub(super) corpora: &'a mut Corpora,
-    spectator: &'a mut dyn Spectator,
+    observer: &'a mut dyn Observer,
     outcomes: Vec<Outcome>,
     /// Runs of the cells that compose, seed by seed, so that an interrupted comparison has every cell rather than every
     /// seed of some.
@@ -37,14 +37,14 @@ impl<'a> Queue<'a> {
         cells: &'a [Cell],
         seeds: u64,
         corpora: &'a mut Corpora,
-        spectator: &'a mut dyn Spectator,
+        observer: &'a mut dyn Observer,
     ) -> Self {
         let mut outcomes = Vec::with_capacity(cells.len());
         for cell in cells {
             outcomes.push(match &cell.settings {
                 Ok(_) => Outcome::Trained { runs: Vec::new() },
                 Err(reason) => {
-                    spectator.failed(cell, reason);
+                    observer.failed(cell, reason);
                     Outcome::Refused { reason: reason.clone() }
                 }
             });
@@ -60,7 +60,7 @@ impl<'a> Queue<'a> {
             .collect();
         let runs = jobs.len();
         let jobs = jobs.into_iter();
-        Self { corpora, spectator, outcomes, jobs, runs, finished: 0, interrupted: false }
+        Self { corpora, observer, outcomes, jobs, runs, finished: 0, interrupted: false }
     }
 
     /// The next run; cells of which one failed are left alone.
@@ -72,15 +72,10 @@ impl<'a> Queue<'a> {
         self.jobs.find(|job| matches!(outcomes[job.place], Outcome::Trained { .. }))
     }
 
-    /// Tells the spectator something about a run at work.
-    pub(super) fn tell(
-        &mut self,
-        job: &Job,
-        steps: u64,
-        say: impl FnOnce(&mut dyn Spectator, &At),
-    ) {
+    /// Tells the observer something about a run at work.
+    pub(super) fn tell(&mut self, job: &Job, steps: u64, say: impl FnOnce(&mut dyn Observer, &At)) {
         let (finished, runs) = (self.finished, self.runs);
-        say(self.spectator, &At { cell: job.cell, seed: job.seed(), finished, runs, steps });
+        say(self.observer, &At { cell: job.cell, seed: job.seed(), finished, runs, steps });
     }
 
     /// Notes what came of a run; nothing if it was interrupted.
@@ -91,8 +86,8 @@ impl<'a> Queue<'a> {
                 return;
             }
             Ok(Some(Ended { trained, was_there })) => {
-                self.tell(job, trained.steps, |spectator, at| {
-                    spectator.finished(at, &trained, was_there);
+                self.tell(job, trained.steps, |observer, at| {
+                    observer.finished(at, &trained, was_there);
                 });
                 if let Outcome::Trained { runs } = &mut self.outcomes[job.place] {
                     runs.push(trained);
@@ -100,7 +95,7 @@ impl<'a> Queue<'a> {
             }
             Err(e) => {
                 let reason = e.to_string();
-                self.spectator.failed(job.cell, &reason);
+                self.observer.failed(job.cell, &reason);
                 self.outcomes[job.place] = Outcome::Failed { reason };
             }
         }

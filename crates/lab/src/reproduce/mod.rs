@@ -10,13 +10,14 @@ mod saturation;
 use std::{io::Write, path::Path};
 
 use serde::{Deserialize, Serialize};
-use whatwhere_training::{RunSettings, files, interrupt::Interrupt};
+use whatwhere_files as files;
+use whatwhere_training::{RunSettings, interrupt::Interrupt};
 
 pub use claims::CLAIMS;
 
 use crate::{
     Error,
-    compare::{Comparison, Corpora, Spectator},
+    compare::{Comparison, Corpora, Observer},
     grid::Axis,
     report,
     results::{CellResult, Results},
@@ -168,7 +169,7 @@ impl Claim {
         changes: &Changes,
         folder: &Path,
         interrupt: &Interrupt,
-        spectator: &mut dyn Spectator,
+        observer: &mut dyn Observer,
     ) -> Result<Option<Vec<Finding>>, Error> {
         let parts = match &self.experiment {
             Experiment::Measure(measure) => {
@@ -186,7 +187,7 @@ impl Claim {
         for part in parts {
             let comparison = part.comparison(self, changes, folder)?;
             comparison.cells()?;
-            let Some(results) = comparison.run(&mut corpora, interrupt, spectator)? else {
+            let Some(results) = comparison.run(&mut corpora, interrupt, observer)? else {
                 return Ok(None);
             };
             findings.extend(part.expects.iter().map(|expectation| expectation.judge(&results)));

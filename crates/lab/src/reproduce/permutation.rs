@@ -45,7 +45,7 @@ fn change(family: &str, position: &str) -> Result<f64, Error> {
     let mut turned = tokens.clone();
     turned[..LENGTH as usize - 1].reverse();
     let state = |tokens: &[u32]| -> Result<Vec<f32>, Error> {
-        let sequences = Sequences::from_rows(&[tokens.to_vec()], &device);
+        let sequences = Sequences::from_rows(&[tokens]);
         let hidden = model.hidden(None, &sequences, Mode::default())?;
         let [_, length, width] = hidden.dims();
         let last = hidden.slice([0..1, length - 1..length, 0..width]);

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use whatwhere_training::files;
+use whatwhere_files as files;
 
 use crate::{
     Error,

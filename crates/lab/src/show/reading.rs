@@ -1,6 +1,5 @@
 //! A run reading a text: its tokens, and what every attention was called with.
 
-use burn::tensor::Device;
 use whatwhere_attention::Attention;
 use whatwhere_training::{BLANK, Run, Translation};
 use whatwhere_transformer::{Family, Seen, Sequences, Site};
@@ -39,9 +38,7 @@ impl<'a> Reading<'a> {
         if tokens.is_empty() {
             return Err(Error::Request("the text has no tokens, expected at least 1".into()));
         }
-        let sequences = |ids: &[u32]| {
-            Sequences::from_rows(&[ids.to_vec()], &run.model().embedding.weight.device())
-        };
+        let sequences = |ids: &[u32]| Sequences::from_rows(&[ids]);
         let read = (!source.is_empty()).then(|| sequences(&source));
         let seen = run.model().attention_inputs(read.as_ref(), &sequences(&tokens))?;
         Ok(Self { run, source, tokens, seen })
@@ -81,7 +78,7 @@ impl<'a> Reading<'a> {
 
     /// The token ids of a site as a batch of one.
     pub fn sequences(&self, site: Site) -> Sequences {
-        Sequences::from_rows(&[self.queries(site).to_vec()], &Device::flex())
+        Sequences::from_rows(&[self.queries(site)])
     }
 
     /// Tokens as they are shown, blanks and line ends made visible.

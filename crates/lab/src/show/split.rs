@@ -103,7 +103,7 @@ fn added_places(
     if matches!(attention.settings().score, Score::Additive(_)) {
         return why("the additive score takes tanh of the sum of the two");
     }
-    let embeddings = model.embed(&reading.sequences(seen.site).ids, Path::Auto);
+    let embeddings = model.embed(&reading.sequences(seen.site), Path::Auto);
     let mut places = Tensor::zeros(embeddings.dims(), &embeddings.device());
     for position in &stack.position {
         places = position.embed(places, 0).map_err(Error::Attention)?;

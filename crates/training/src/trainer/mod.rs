@@ -10,6 +10,7 @@ use std::time::Instant;
 use burn::{module::Module, tensor::Device};
 use serde::Serialize;
 use whatwhere_data::{BatchSettings, Batches, Corpus, Split};
+use whatwhere_random::Random;
 use whatwhere_transformer::{Model, Segments};
 
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
     evaluate::evaluate,
     interrupt::Interrupt,
     journal::{Journal, Past},
-    learner::{Learner, Lesson},
+    learner::{Learner, StepStats},
     lock::Lock,
     statistics::ExponentialMean,
     tensorboard,
@@ -26,8 +27,8 @@ use crate::{
 /// Losses above this multiple of the first one have exploded.
 const EXPLODED: f64 = 4.0;
 
-/// Who watches a run.
-pub trait Watcher {
+/// Who observes a run.
+pub trait Observer {
     /// After every update.
     fn updated(&mut self, _record: &Record, _step: u64) {}
 
@@ -35,8 +36,8 @@ pub trait Watcher {
     fn evaluated(&mut self, _evaluation: &Evaluation, _step: u64, _best: bool, _model: &Model) {}
 }
 
-/// Nobody watches.
-impl Watcher for () {}
+/// Nobody observes.
+impl Observer for () {}
 
 /// What one update was like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -45,8 +46,8 @@ pub struct Record {
     pub loss: f64,
     /// The learning rate.
     pub lr: f64,
-    /// Length of the gradient before it was clipped.
-    pub gradient: f64,
+    /// Global gradient norm before clipping.
+    pub grad_norm: f64,
     /// Tokens read per second, padding included, over the last updates.
     pub tokens_per_second: f64,
     /// Tokens read so far.
@@ -59,7 +60,7 @@ pub enum Ending {
     /// All updates are done.
     Done,
     /// No better loss for as long as `patience` allows.
-    Stale,
+    EarlyStopped,
     /// Stopped from outside; it can be resumed.
     Interrupted,
 }
@@ -105,7 +106,7 @@ impl Trainer {
             batches(&settings, &corpus, Split::Valid)?;
         }
         let lock = Lock::acquire(folder.path())?;
-        let device = Device::flex().autodiff();
+        let device = settings.device().autodiff();
         let model = settings.model.build(settings.seed, &device)?;
         let board = tensorboard::Writer::create(folder.path())?;
         let tokenizer = folder.save_tokenizer(corpus.tokenizer())?;
@@ -139,7 +140,7 @@ impl Trainer {
         Ok(Self {
             learner: Learner::new(model, &settings.training),
             journal: Journal::open(&folder.metrics())?,
-            device: Device::flex().autodiff(),
+            device: settings.device().autodiff(),
             settings,
             folder,
             corpus,
@@ -186,7 +187,7 @@ impl Trainer {
     pub fn run(
         &mut self,
         interrupt: &Interrupt,
-        watcher: &mut dyn Watcher,
+        observer: &mut dyn Observer,
     ) -> Result<Ending, Error> {
         let training = self.settings.training.clone();
         let mut speed = Speed::new();
@@ -198,15 +199,15 @@ impl Trainer {
             let mut record = self.update()?;
             let step = self.progress.step;
             record.tokens_per_second = speed.after(record.tokens);
-            watcher.updated(&record, step);
+            observer.updated(&record, step);
             if step.is_multiple_of(training.log_every) || step == training.steps {
                 self.log(&record, step)?;
             }
             if step.is_multiple_of(training.evaluate_every) || step == training.steps {
-                self.evaluate(watcher)?;
+                self.evaluate(observer)?;
                 self.save()?;
                 if training.patience > 0 && self.progress.stale >= training.patience {
-                    return Ok(Ending::Stale);
+                    return Ok(Ending::EarlyStopped);
                 }
                 speed.pause(record.tokens);
             } else if training.checkpoint_every > 0
@@ -228,31 +229,30 @@ impl Trainer {
                 self.learner.segments = Some(Segments::default());
             }
             let seed = self.dropout_seed(at);
-            self.learner.read(&self.batches.get(at)?, seed)?;
+            self.learner.accumulate(&self.batches.get(at)?, seed)?;
         }
-        let lesson = self.learner.lesson();
-        let Lesson { loss, gradient, tokens } = lesson;
+        let stats = self.learner.finish();
+        let StepStats { loss, grad_norm, tokens } = stats;
         let first = *self.progress.first_loss.get_or_insert(loss);
-        if !loss.is_finite() || !gradient.is_finite() || loss > EXPLODED * first.max(1.0) {
+        if !loss.is_finite() || !grad_norm.is_finite() || loss > EXPLODED * first.max(1.0) {
             return Err(Error::Diverged {
                 step,
                 loss,
-                gradient,
+                grad_norm,
                 folder: self.folder.path().into(),
             });
         }
         let lr = training.schedule.rate(step, training.steps, training.lr);
-        self.learner.update(&lesson, lr, step);
+        self.learner.update(&stats, lr, step);
         self.progress.step = step;
         self.progress.tokens += tokens;
-        Ok(Record { loss, lr, gradient, tokens_per_second: 0.0, tokens: self.progress.tokens })
+        Ok(Record { loss, lr, grad_norm, tokens_per_second: 0.0, tokens: self.progress.tokens })
     }
 
-    /// The seed of a batch's dropout: another stream than the data's of the same seed, and far from its neighbours'.
+    /// The seed of a batch's dropout: other numbers than the data's of the same seed.
     fn dropout_seed(&self, batch: u64) -> u64 {
-        const STREAM: u64 = 0xD5;
-        const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15; // 2⁶⁴ over the golden ratio
-        (self.settings.seed ^ STREAM).wrapping_add(batch.wrapping_mul(GOLDEN))
+        const DROPOUT: u64 = 0xD5;
+        Random::new(&[self.settings.seed, DROPOUT]).at(batch)
     }
 
     fn log(&mut self, record: &Record, step: u64) -> Result<(), Error> {
@@ -261,7 +261,7 @@ impl Trainer {
         for (tag, value) in [
             ("train/loss", record.loss),
             ("train/lr", record.lr),
-            ("train/gradient", record.gradient),
+            ("train/grad_norm", record.grad_norm),
             ("train/tokens_per_second", record.tokens_per_second),
         ] {
             self.board.scalar(tag, step, value as f32, now)?;
@@ -269,7 +269,7 @@ impl Trainer {
         self.board.flush()
     }
 
-    fn evaluate(&mut self, watcher: &mut dyn Watcher) -> Result<(), Error> {
+    fn evaluate(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
         let step = self.progress.step;
         let model = self.learner.model().valid();
         let Some(valid) = &self.valid else { return self.keep(&model) };
@@ -292,7 +292,7 @@ impl Trainer {
             self.board.scalar("valid/bits_per_byte", step, bits as f32, now)?;
         }
         self.board.flush()?;
-        watcher.evaluated(&evaluation, step, best, &model);
+        observer.evaluated(&evaluation, step, best, &model);
         Ok(())
     }
 }

@@ -2,14 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
+use whatwhere_attention::bridge::Operand;
 use whatwhere_data::Corpus;
-use whatwhere_transformer::{Model, Parameter};
+use whatwhere_transformer::{Model, Parameter, ParameterView};
 
 use super::{Progress, Trainer};
-use crate::{Error, Folder, RunSettings, checkpoint::Checkpoint, lock::Lock, tensorboard};
+use crate::{
+    Error, Folder, RunSettings,
+    checkpoint::{self, Array, Checkpoint},
+    lock::Lock,
+    tensorboard,
+};
 
-/// The word of a checkpoint that holds the hash of the run's `tokenizer.json`.
+/// The entry of a checkpoint's metadata that holds the hash of the run's `tokenizer.json`.
 pub(crate) const TOKENIZER: &str = "tokenizer";
 
 impl Trainer {
@@ -22,28 +28,28 @@ impl Trainer {
         check_same(&begun, &settings)?;
         let path = folder.last();
         let mut checkpoint = Checkpoint::load(&path)?;
-        let fingerprint: u64 = checkpoint.word(&path, "fingerprint")?;
+        let fingerprint: u64 = checkpoint.entry(&path, "fingerprint")?;
         if fingerprint != corpus.fingerprint() {
             return Err(Error::DataChanged { folder: folder.path().into() });
         }
-        let tokenizer = folder.check_tokenizer(checkpoint.words.get(TOKENIZER))?;
-        let maybe = |key: &str| checkpoint.words.get(key).and_then(|word| word.parse().ok());
+        let tokenizer = folder.check_tokenizer(checkpoint.metadata.get(TOKENIZER))?;
+        let maybe = |key: &str| checkpoint.metadata.get(key).and_then(|entry| entry.parse().ok());
         let progress = Progress {
-            step: checkpoint.word(&path, "step")?,
-            tokens: checkpoint.word(&path, "tokens")?,
+            step: checkpoint.entry(&path, "step")?,
+            tokens: checkpoint.entry(&path, "tokens")?,
             first_loss: maybe("first_loss"),
             best: maybe("best"),
-            stale: checkpoint.word(&path, "stale")?,
+            stale: checkpoint.entry(&path, "stale")?,
         };
-        let device = Device::flex().autodiff();
+        let device = settings.device().autodiff();
         let model = settings.model.build(settings.seed, &device)?;
         let model = model.with_parameters(checkpoint.take("model."))?;
         let board = tensorboard::Writer::resume(folder.path(), progress.step)?;
         let mut trainer =
             Self::new(settings, corpus, folder, model, progress, board, tokenizer, lock)?;
-        for slot in 0..trainer.learner.working.slots_each() {
+        for slot in 0..trainer.learner.optimizer.slots_each() {
             for array in checkpoint.take(&format!("slot{slot}.")) {
-                trainer.learner.working.slots.entry(array.name).or_default().push(array.values);
+                trainer.learner.optimizer.slots.entry(array.name).or_default().push(array.values);
             }
         }
         trainer.recall(checkpoint.take("memory."));
@@ -55,59 +61,60 @@ impl Trainer {
 
     /// Writes `model.safetensors`.
     pub(super) fn keep(&self, model: &Model) -> Result<(), Error> {
-        let words = BTreeMap::from([
+        let metadata = BTreeMap::from([
             ("step".into(), self.progress.step.to_string()),
             (TOKENIZER.into(), self.tokenizer.clone()),
         ]);
-        Checkpoint { arrays: model.parameters(), words }.save(&self.folder.model())
+        let views = model.views();
+        let arrays = views.iter().map(|view| array("", view)).collect();
+        checkpoint::save(&self.folder.model(), arrays, &metadata)
     }
 
     /// Writes `last.safetensors`, and `model.safetensors` if there is none yet.
     pub(super) fn save(&mut self) -> Result<(), Error> {
         self.journal.sync()?;
-        let mut arrays = Vec::new();
-        let parameters = self.learner.model().parameters();
-        for parameter in &parameters {
-            if let Some(slots) = self.learner.working.slots.get(&parameter.name) {
-                arrays.extend(slots.iter().enumerate().map(|(slot, values)| Parameter {
-                    name: format!("slot{slot}.{}", parameter.name),
-                    shape: parameter.shape.clone(),
-                    values: values.clone(),
-                }));
-            }
+        let views = self.learner.model().views();
+        let mut arrays: Vec<Array> = views.iter().map(|view| array("model.", view)).collect();
+        for view in &views {
+            let slots = self.learner.optimizer.slots.get(&view.name).into_iter().flatten();
+            arrays.extend(
+                slots
+                    .enumerate()
+                    .map(|(slot, values)| Array { values, ..array(&format!("slot{slot}."), view) }),
+            );
         }
-        arrays.extend(parameters.into_iter().map(|mut parameter| {
-            parameter.name.insert_str(0, "model.");
-            parameter
+        let segments = self.segments();
+        arrays.extend(segments.iter().map(|(name, shape, states)| Array {
+            name: name.clone(),
+            shape,
+            values: states.values(),
         }));
-        arrays.extend(self.remembered());
         let Progress { step, tokens, first_loss, best, stale } = self.progress;
-        let mut words = BTreeMap::from([
+        let mut metadata = BTreeMap::from([
             ("step".into(), step.to_string()),
             ("tokens".into(), tokens.to_string()),
             ("stale".into(), stale.to_string()),
             ("fingerprint".into(), self.corpus.fingerprint().to_string()),
             (TOKENIZER.into(), self.tokenizer.clone()),
         ]);
-        words.extend(first_loss.map(|loss| ("first_loss".into(), loss.to_string())));
-        words.extend(best.map(|loss| ("best".into(), loss.to_string())));
-        Checkpoint { arrays, words }.save(&self.folder.last())?;
+        metadata.extend(first_loss.map(|loss| ("first_loss".into(), loss.to_string())));
+        metadata.extend(best.map(|loss| ("best".into(), loss.to_string())));
+        checkpoint::save(&self.folder.last(), arrays, &metadata)?;
         if !self.folder.model().exists() {
             self.keep(self.learner.model())?;
         }
         Ok(())
     }
 
-    /// The hidden states kept from the segments before.
-    fn remembered(&self) -> Vec<Parameter> {
+    /// Name, shape and values of the hidden states kept from the segments before.
+    fn segments(&self) -> Vec<(String, [usize; 3], Operand)> {
         let layers =
             self.learner.segments.iter().flat_map(|segments| segments.layers.iter().enumerate());
         layers
             .filter_map(|(layer, states)| {
                 let states = states.clone()?;
-                let shape = states.dims().to_vec();
-                let values = states.into_data().try_into_vec().expect("states are f32");
-                Some(Parameter { name: format!("memory.{layer}"), shape, values })
+                let (name, shape) = (format!("memory.{layer}"), states.dims());
+                Some((name, shape, Operand::new(states).expect("states are f32 on the CPU")))
             })
             .collect()
     }
@@ -124,6 +131,11 @@ impl Trainer {
             }
         }
     }
+}
+
+fn array<'a>(beginning: &str, view: &'a ParameterView) -> Array<'a> {
+    let name = format!("{beginning}{}", view.name);
+    Array { name, shape: &view.shape, values: view.values() }
 }
 
 /// Refuses to go on with other settings than the run began with; only its length and its records may change.

@@ -3,7 +3,7 @@
 //! A hypothesis counts by `log p / ((5 + length) / 6)^α`, the length penalty of GNMT (Wu et al. 2016,
 //! <https://arxiv.org/abs/1609.08144>).
 
-use super::scores;
+use super::logits;
 use crate::{Error, Model, Sequences};
 
 /// How wide to search and when to stop.
@@ -13,7 +13,7 @@ pub struct Beam {
     pub width: usize,
     /// α of the length penalty: 0 favours short ones.
     pub length_penalty: f32,
-    /// Tokens written at the most.
+    /// Tokens at the most.
     pub limit: usize,
     /// The token that begins every target.
     pub begin: u32,
@@ -51,19 +51,19 @@ impl Beam {
         if self.width == 0 {
             return Err(Error::setting("beam", 0, "expected at least 1"));
         }
-        let count = sources.ids.dims()[0];
+        let count = sources.dims()[0];
         let mut found = vec![Vec::new(); count];
         let mut searches: Vec<Search> = (0..count)
             .map(|source| Search { source, open: vec![(vec![self.begin], 0.0)], done: Vec::new() })
             .collect();
-        let mut writing = model.start(Some(sources))?;
+        let mut state = model.start(Some(sources))?;
         for length in 1..=self.limit {
             let rows: Vec<&[u32]> = searches
                 .iter()
                 .flat_map(|search| &search.open)
                 .map(|(tokens, _)| &tokens[tokens.len() - 1..])
                 .collect();
-            let mut logits = scores(model, &rows, 1, &mut writing)?;
+            let mut logits = logits(model, &rows, 1, &mut state)?;
             let mut order = Vec::new();
             let mut row = 0;
             for search in &mut searches {
@@ -82,7 +82,7 @@ impl Beam {
             if searches.is_empty() {
                 break;
             }
-            writing.reorder(&order)?;
+            state.reorder(&order)?;
         }
         for mut search in searches {
             self.close(&mut search);

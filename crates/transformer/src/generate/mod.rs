@@ -1,32 +1,29 @@
-//! Writing with a model: token after token by a [`Writer`], or the likeliest whole sequences by [`beam`].
+//! Generation: token after token by a [`Generator`] (self-speculative decoding with an int8 draft), or the likeliest whole sequences by [`beam`].
 
 pub mod beam;
 mod draft;
+mod generator;
 mod sampling;
-mod writer;
 
-use burn::tensor::{Int, Tensor, TensorData};
+use whatwhere_kernels::with_busy_pool;
 
-use crate::{Error, Model, Writing, with_busy_pool};
+use crate::{DecoderState, Error, Model, Sequences};
 
 pub use beam::{Beam, Hypothesis};
+pub use generator::Generator;
 pub use sampling::{Sampler, Sampling};
-pub use writer::Writer;
 
-/// Scores after each of the last `count` tokens of each sequence, all of one length.
-fn scores(
+/// Logits after each of the last `count` tokens of each sequence, all of one length.
+fn logits(
     model: &Model,
     rows: &[&[u32]],
     count: usize,
-    writing: &mut Writing,
+    state: &mut DecoderState,
 ) -> Result<Vec<Vec<f32>>, Error> {
-    let (batch, length) = (rows.len(), rows[0].len());
-    let ids: Vec<i32> = rows.iter().flat_map(|row| row.iter().map(|id| *id as i32)).collect();
-    let device = model.embedding.weight.val().device();
-    let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [batch, length]), &device);
-    let scores = with_busy_pool(|| model.step_last(ids, count, writing))?;
-    let vocabulary = scores.dims()[2];
-    let values: Vec<f32> = scores.into_data().try_to_vec().expect("scores are f32");
+    let tokens = Sequences::from_rows(rows);
+    let logits = with_busy_pool(|| model.step_last(&tokens, count, state))?;
+    let vocabulary = logits.dims()[2];
+    let values: Vec<f32> = logits.into_data().try_to_vec().expect("logits are f32");
     Ok(values.chunks(vocabulary).map(<[f32]>::to_vec).collect())
 }
 

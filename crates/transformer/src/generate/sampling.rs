@@ -1,6 +1,7 @@
-//! Choosing the next token from its scores.
+//! Choosing the next token from the logits.
 
 use serde::{Deserialize, Serialize};
+use whatwhere_random::{Gumbel, Random};
 
 use crate::Error;
 
@@ -8,9 +9,9 @@ use crate::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sampling {
-    /// Scores of tokens already written are divided by it if positive, multiplied if negative; default 1, none.
+    /// Logits of tokens already written are divided by it if positive, multiplied if negative; default 1, none.
     pub repetition_penalty: f32,
-    /// Scores are divided by it; 0 takes the best token always. Default 0.8.
+    /// Logits are divided by it; 0 takes the best token always. Default 0.8.
     pub temperature: f32,
     /// Only so many of the best tokens; default 0, all.
     pub top_k: usize,
@@ -65,34 +66,35 @@ impl Sampling {
 #[derive(Clone, Debug)]
 pub struct Sampler {
     sampling: Sampling,
-    random: fastrand::Rng,
+    random: Random,
 }
 
 impl Sampler {
     /// A sampler from its seed.
     pub fn new(sampling: Sampling) -> Self {
-        Self { sampling, random: fastrand::Rng::with_seed(sampling.seed) }
+        Self { sampling, random: Random::new(&[sampling.seed]) }
     }
 
-    /// The next token, from its scores and what was written before.
+    /// The next token, from the logits and what was written before.
     ///
-    /// Each token draws a number of its own, and the highest sum of score and number wins (Gumbel's way to draw from a
-    /// softmax). Scores that differ little then nearly always give the same token, as guesses need it.
+    /// Each token draws a number of its own, and the highest sum of logit and number wins (the Gumbel-max way to draw
+    /// from a softmax). Logits that differ little then nearly always give the same token, as a draft needs it.
     pub fn pick(&mut self, logits: &mut [f32], written: &[u32]) -> u32 {
         self.penalise(logits, written);
         let best = best(logits);
         if self.sampling.temperature == 0.0 {
             return best;
         }
-        let seed = self.random.u64(..);
+        let draws = Random::new(&[self.random.bits()]);
+        let draw = |token: u32| Gumbel(draws.at(u64::from(token)));
         let temperature = f64::from(self.sampling.temperature);
         let peak = f64::from(logits[best as usize]);
         let score = |token: u32| (f64::from(logits[token as usize]) - peak) / temperature;
-        let mut winner = (best, Luck::new(seed, best).value());
+        let mut winner = (best, draw(best).value());
         let mut race = |token: u32| {
-            let (score, luck) = (score(token), Luck::new(seed, token));
-            if score + luck.most() > winner.1 && score + luck.value() > winner.1 {
-                winner = (token, score + luck.value());
+            let (score, draw) = (score(token), draw(token));
+            if score + draw.bound() > winner.1 && score + draw.value() > winner.1 {
+                winner = (token, score + draw.value());
             }
         };
         match self.likely(logits, peak) {
@@ -116,7 +118,7 @@ impl Sampler {
         }
     }
 
-    /// The tokens that may be drawn, all if nothing. `peak` is the highest score.
+    /// The tokens that may be drawn, all if nothing. `peak` is the highest logit.
     fn likely(&self, logits: &[f32], peak: f64) -> Option<Vec<u32>> {
         let Sampling { temperature, top_k, top_p, min_p, .. } = self.sampling;
         if top_k == 0 && top_p == 1.0 && min_p == 0.0 {
@@ -152,30 +154,6 @@ impl Sampler {
         }
         tokens.retain(|(_, weight)| *weight >= f64::from(min_p));
         Some(tokens.into_iter().map(|(token, _)| token).collect())
-    }
-}
-
-/// A token's draw: uniform bits, from which a number of Gumbel's distribution is made.
-#[derive(Clone, Copy)]
-struct Luck(u64);
-
-impl Luck {
-    fn new(seed: u64, token: u32) -> Self {
-        // Odd and without a pattern in its bits, so that seeds of neighbours have little in common.
-        const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-        let seed = seed.wrapping_add(u64::from(token).wrapping_mul(SPREAD));
-        Self(fastrand::Rng::with_seed(seed).u64(..))
-    }
-
-    /// `−ln(−ln(1 − u))` for a `u` between 0 and 1.
-    fn value(self) -> f64 {
-        let u = ((self.0 >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
-        -(-(-u).ln_1p()).ln()
-    }
-
-    /// At least [`Self::value`], without a logarithm: `−ln(−ln(1 − u)) ≤ −ln u`, and `u` has so many zeros in front.
-    fn most(self) -> f64 {
-        f64::from(self.0.leading_zeros() + 1) * std::f64::consts::LN_2
     }
 }
 
@@ -238,10 +216,10 @@ mod tests {
 
     #[test]
     fn a_nucleus_is_the_fewest_of_the_best() {
-        let mut random = fastrand::Rng::with_seed(5);
+        let mut random = Random::new(&[5]);
         for (count, top_p) in [(1, 0.5), (2, 0.5), (7, 0.99), (300, 0.1), (300, 0.7), (301, 0.999)]
         {
-            let logits: Vec<f32> = (0..count).map(|_| random.f32() * 6.0).collect();
+            let logits: Vec<f32> = (0..count).map(|_| random.uniform() as f32 * 6.0).collect();
             let peak = logits.iter().copied().fold(f32::MIN, f32::max);
             let sampling = Sampling { temperature: 1.0, top_p, ..Default::default() };
             let mut found = Sampler::new(sampling).likely(&logits, f64::from(peak)).unwrap();
@@ -258,23 +236,15 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_of_a_draw_is_one() {
-        for bits in [0, 1, 1 << 11, u64::MAX, u64::MAX >> 1, 1 << 63, 0x0123_4567_89ab_cdef] {
-            assert!(Luck(bits).value() <= Luck(bits).most(), "{bits:x}");
-        }
-        assert!((0..1000).map(|i| Luck::new(i, 7)).all(|luck| luck.value() <= luck.most()));
-    }
-
-    #[test]
-    fn scores_that_differ_little_draw_the_same_tokens() {
-        let mut random = fastrand::Rng::with_seed(1);
+    fn logits_that_differ_little_draw_the_same_tokens() {
+        let mut random = Random::new(&[1]);
         let (mut exact, mut near) =
             (Sampler::new(Sampling::default()), Sampler::new(Sampling::default()));
         let mut same = 0;
         for _ in 0..1000 {
-            let mut logits: Vec<f32> = (0..500).map(|_| random.f32() * 4.0).collect();
+            let mut logits: Vec<f32> = (0..500).map(|_| random.uniform() as f32 * 4.0).collect();
             let mut close: Vec<f32> =
-                logits.iter().map(|logit| logit + (random.f32() - 0.5) * 0.02).collect();
+                logits.iter().map(|logit| logit + (random.uniform() as f32 - 0.5) * 0.02).collect();
             same += usize::from(exact.pick(&mut logits, &[]) == near.pick(&mut close, &[]));
         }
         // Weights differ by up to 1.3 %, and so do chances.

@@ -2,14 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod generation;
 mod weights;
-mod writing;
 
 use burn::tensor::{Device, Tensor};
 use whatwhere_attention::{Input, Path, Position};
 use whatwhere_transformer::{
     Mode, Model, ModelSettings, Segments, Sequences, Site,
-    generate::{Beam, Sampling, Writer},
+    generate::{Beam, Generator, Sampling},
 };
 
 const FAMILIES: [&str; 3] = ["decoder", "encoder", "encoder_decoder"];
@@ -28,9 +28,21 @@ fn attention(position: &Position) -> String {
     format!("attention = {{ heads = 2, position = '{}' }}", position.name())
 }
 
-fn rows(batch: usize, length: usize, device: &Device) -> Sequences {
-    let row = |i: usize| (0..length).map(|j| ((i * 5 + j * 3 + j * j) % 11) as u32).collect();
-    Sequences::from_rows(&(0..batch).map(row).collect::<Vec<_>>(), device)
+fn rows(batch: usize, length: usize) -> Sequences {
+    let row = |i: usize| (0..length).map(move |j| ((i * 5 + j * 3 + j * j) % 11) as u32);
+    Sequences::new((0..batch).flat_map(row).collect(), batch)
+}
+
+/// Some places of every row.
+fn places(tokens: &Sequences, places: std::ops::Range<usize>) -> Sequences {
+    let rows = tokens.ids().chunks(tokens.dims()[1]);
+    Sequences::from_rows(&rows.map(|row| &row[places.clone()]).collect::<Vec<_>>())
+}
+
+/// One row.
+fn row(tokens: &Sequences, row: usize) -> Sequences {
+    let length = tokens.dims()[1];
+    Sequences::from_rows(&[&tokens.ids()[row * length..][..length]])
 }
 
 fn values(tensor: Tensor<3>) -> Vec<f32> {
@@ -54,9 +66,9 @@ fn every_parameter_of_every_family_receives_a_gradient() {
             ] {
                 let settings = settings(family, &format!("{extra}{}", attention(&position)));
                 let model = settings.build(3, &device).unwrap();
-                let source = rows(2, 7, &device);
+                let source = rows(2, 7);
                 let source = (family == "encoder_decoder").then_some(&source);
-                let logits = model.forward(source, &rows(2, 9, &device), Mode::default()).unwrap();
+                let logits = model.forward(source, &rows(2, 9), Mode::default()).unwrap();
                 let gradients = logits.powi_scalar(2).sum().backward();
                 let missing = missing_gradients(&model, &gradients);
                 assert!(missing.is_empty(), "{family} {}: {missing:?}", position.name());
@@ -102,16 +114,14 @@ fn writing_token_by_token_equals_one_pass() {
                 attention(&position)
             );
             let model = settings(family, &extra).build(3, &device).unwrap();
-            let mut source = rows(2, 7, &device);
+            let mut source = rows(2, 7);
             source.lengths = Some(vec![7, 4]);
             let source = (family == "encoder_decoder").then_some(&source);
-            let tokens = rows(2, 9, &device);
+            let tokens = rows(2, 9);
             let whole = values(model.forward(source, &tokens, Mode::default()).unwrap());
-            let mut writing = model.start(source).unwrap();
+            let mut state = model.start(source).unwrap();
             let steps: Vec<Tensor<3>> = (0..9)
-                .map(|place| {
-                    model.step(tokens.ids.clone().narrow(1, place, 1), &mut writing).unwrap()
-                })
+                .map(|place| model.step(&places(&tokens, place..place + 1), &mut state).unwrap())
                 .collect();
             assert_close(&values(Tensor::cat(steps, 1)), &whole, position.name());
         }
@@ -127,10 +137,10 @@ fn a_segment_sees_the_one_before() {
         let mut settings = settings("decoder", &extra);
         settings.layers = 1;
         let model = settings.build(3, &device).unwrap();
-        let tokens = rows(2, 8, &device);
+        let tokens = rows(2, 8);
         let whole = model.hidden(None, &tokens, Mode::default()).unwrap();
         let mut segments = Segments::default();
-        let half = |first| Sequences::new(tokens.ids.clone().narrow(1, first, 4));
+        let half = |first| places(&tokens, first..first + 4);
         model.segment(&half(0), &mut segments, Mode::default()).unwrap();
         let second = model.segment(&half(4), &mut segments, Mode::default()).unwrap();
         assert_close(&values(second), &values(whole.narrow(1, 4, 4)), position.name());
@@ -142,9 +152,9 @@ fn a_segment_sees_the_one_before() {
 fn padding_of_a_source_changes_nothing() {
     let device = Device::flex();
     let model = settings("encoder_decoder", "").build(3, &device).unwrap();
-    let tokens = rows(1, 5, &device);
-    let short = rows(1, 4, &device);
-    let mut padded = rows(1, 9, &device);
+    let tokens = rows(1, 5);
+    let short = rows(1, 4);
+    let mut padded = rows(1, 9);
     padded.lengths = Some(vec![4]);
     let plain = model.forward(Some(&short), &tokens, Mode::default()).unwrap();
     let masked = model.forward(Some(&padded), &tokens, Mode::default()).unwrap();
@@ -155,13 +165,13 @@ fn padding_of_a_source_changes_nothing() {
 fn a_beam_of_one_writes_what_greedy_writes() {
     let device = Device::flex();
     let model = settings("encoder_decoder", "").build(9, &device).unwrap();
-    let source = rows(3, 6, &device);
+    let source = rows(3, 6);
     let beam = Beam { width: 1, length_penalty: 0.6, limit: 12, begin: 1, end: 2 };
     let found = beam.search(&model, &source).unwrap();
     for (row, found) in found.iter().enumerate() {
-        let one = Sequences::new(source.ids.clone().narrow(0, row, 1));
-        let mut greedy = Writer::new(&model)
-            .write(Some(&one), &[1], 12, &Sampling::greedy(), |token| {
+        let one = self::row(&source, row);
+        let mut greedy = Generator::new(&model)
+            .generate(Some(&one), &[1], 12, &Sampling::greedy(), |token| {
                 if token == 2 {
                     std::ops::ControlFlow::Break(())
                 } else {
@@ -184,11 +194,11 @@ fn a_wide_beam_finds_the_best_target() {
     small.vocabulary = 4;
     let (begin, end, limit) = (0, 1, 3);
     let model = small.build(4, &device).unwrap();
-    let source = Sequences::from_rows(&[vec![2, 3, 2], vec![3, 3, 2]], &device);
+    let source = Sequences::from_rows(&[vec![2, 3, 2], vec![3, 3, 2]]);
     let beam = Beam { width: 64, length_penalty: 0.6, limit, begin, end };
     let found = beam.search(&model, &source).unwrap();
     for (row, found) in found.iter().enumerate() {
-        let one = Sequences::new(source.ids.clone().narrow(0, row, 1));
+        let one = self::row(&source, row);
         let mut best = (f64::NEG_INFINITY, Vec::new());
         let mut open = vec![vec![]];
         for length in 1..=limit {
@@ -212,9 +222,8 @@ fn a_wide_beam_finds_the_best_target() {
 }
 
 fn log_probability(model: &Model, source: &Sequences, begin: u32, tokens: &[u32]) -> f64 {
-    let device = source.ids.device();
     let input = [&[begin], &tokens[..tokens.len() - 1]].concat();
-    let input = Sequences::from_rows(&[input], &device);
+    let input = Sequences::from_rows(&[input]);
     let logits = model.forward(Some(source), &input, Mode::default()).unwrap();
     let log = values(burn::tensor::activation::log_softmax(logits, 2));
     tokens.iter().enumerate().map(|(i, token)| f64::from(log[i * 4 + *token as usize])).sum()
@@ -230,8 +239,8 @@ fn inputs_that_do_not_fit_are_refused() {
     let decoder = decoder.build(1, &device).unwrap();
     let refuse = |prompt: &[u32], limit| {
         let each = |_| std::ops::ControlFlow::Continue(());
-        Writer::new(&decoder)
-            .write(None, prompt, limit, &Sampling::greedy(), each)
+        Generator::new(&decoder)
+            .generate(None, prompt, limit, &Sampling::greedy(), each)
             .unwrap_err()
             .to_string()
     };
@@ -240,8 +249,7 @@ fn inputs_that_do_not_fit_are_refused() {
     let encoder = settings("encoder", "").build(1, &device).unwrap();
     assert!(encoder.start(None).unwrap_err().to_string().contains("does not write"));
     let both = settings("encoder_decoder", "").build(1, &device).unwrap();
-    let message =
-        both.forward(None, &rows(1, 3, &device), Mode::default()).unwrap_err().to_string();
+    let message = both.forward(None, &rows(1, 3), Mode::default()).unwrap_err().to_string();
     assert!(message.contains("needs a source"), "{message}");
 }
 
@@ -257,11 +265,11 @@ fn fused_and_composed_models_agree() {
                         "norm = '{norm}'\nactivation = '{activation}'\nnorm_place = '{place}'\nbias = true\ndropout = 0.2"
                     );
                     let model = settings(family, &extra).build(3, &device).unwrap();
-                    let source = rows(2, 7, &device);
+                    let source = rows(2, 7);
                     let source = (family == "encoder_decoder").then_some(&source);
                     let [fused, composed] = [Path::Fused, Path::Composed].map(|path| {
                         let mode = Mode { seed: Some(9), path };
-                        let logits = model.forward(source, &rows(2, 9, &device), mode).unwrap();
+                        let logits = model.forward(source, &rows(2, 9), mode).unwrap();
                         let gradients = logits.clone().powi_scalar(2).sum().backward();
                         let d = model.embedding.weight.val().grad(&gradients).unwrap();
                         (values(logits), d.into_data().try_to_vec::<f32>().unwrap())
@@ -293,7 +301,7 @@ fn weights_of_every_layer_mix_the_values_to_what_the_layer_gives() {
             "attention = {{ heads = 4, kv_heads = 2, dropout = 0.5, pattern = {{ kind = 'window', left = 3 }}, position = {position} }}"
         );
         let model = settings("decoder", &extra).build(3, &device).unwrap();
-        let inputs = model.attention_inputs(None, &rows(2, 9, &device)).unwrap();
+        let inputs = model.attention_inputs(None, &rows(2, 9)).unwrap();
         assert_eq!(inputs.len(), 2);
         for seen in inputs {
             let (attention, x) = (model.attention(seen.site, seen.layer).unwrap(), seen.input.x);
@@ -312,14 +320,14 @@ fn weights_of_every_layer_mix_the_values_to_what_the_layer_gives() {
 #[test]
 fn every_attention_of_every_family_can_be_looked_into() {
     let device = Device::flex();
-    let tokens = rows(1, 4, &device);
+    let tokens = rows(1, 4);
     let encoder = settings("encoder", "").build(3, &device).unwrap();
     let seen = encoder.attention_inputs(None, &tokens).unwrap();
     let sites: Vec<_> = seen.iter().map(|seen| (seen.site, seen.layer)).collect();
     assert_eq!(sites, [(Site::Encoder, 0), (Site::Encoder, 1)]);
     let both = settings("encoder_decoder", "").build(3, &device).unwrap();
     assert!(both.attention_inputs(None, &tokens).is_err());
-    let seen = both.attention_inputs(Some(&rows(1, 6, &device)), &tokens).unwrap();
+    let seen = both.attention_inputs(Some(&rows(1, 6)), &tokens).unwrap();
     assert_eq!(seen.len(), 6);
     let cross = seen.into_iter().filter(|seen| seen.site == Site::Cross).last().unwrap();
     let attention = both.attention(cross.site, cross.layer).unwrap();

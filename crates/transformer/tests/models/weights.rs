@@ -1,7 +1,7 @@
 //! Parameters by name, and what they are before anything is learned.
 
 use burn::tensor::Device;
-use whatwhere_transformer::Mode;
+use whatwhere_transformer::{Mode, Model};
 
 use super::{FAMILIES, rows, settings, values};
 
@@ -16,6 +16,27 @@ fn parameters_written_back_give_the_same_model() {
         let copy = other.with_parameters(model.parameters()).unwrap();
         assert_eq!(model.parameters(), copy.parameters());
     }
+}
+
+#[test]
+fn weights_are_shared_under_other_settings() {
+    let device = Device::flex();
+    let scaled = |scaling: &str| {
+        let position = format!("position = {{ kind = 'rotary', scaling = {scaling} }}");
+        settings("decoder", &format!("attention = {{ heads = 2, {position} }}"))
+    };
+    let plain = scaled("{ kind = 'none' }").build(1, &device).unwrap();
+    let linear = scaled("{ kind = 'linear', factor = 4.0 }");
+    let copied = linear.build(2, &device).unwrap().with_parameters(plain.parameters()).unwrap();
+    let shared = plain.with_settings(&linear).unwrap();
+    let logits = |model: &Model| values(model.forward(None, &rows(2, 9), Mode::default()).unwrap());
+    assert_eq!(logits(&shared), logits(&copied));
+    assert_ne!(logits(&shared), logits(&plain));
+    let (at, of) = (plain.views(), shared.views());
+    assert!(at.iter().zip(&of).all(|(a, b)| a.values().as_ptr() == b.values().as_ptr()));
+    let other = settings("decoder", "attention = { heads = 2, position = 't5' }");
+    let message = plain.with_settings(&other).unwrap_err().to_string();
+    assert!(message.contains("missing"), "{message}");
 }
 
 #[test]
@@ -77,7 +98,7 @@ fn a_table_is_drawn_alike_whatever_else_the_model_has_and_whoever_draws_beside_i
 
 /// Weights that start small know nothing: every token is about as likely as any other.
 #[test]
-fn first_guesses_are_even() {
+fn first_predictions_are_even() {
     let device = Device::flex();
     for family in FAMILIES {
         for init in ["normal", "xavier"] {
@@ -89,9 +110,9 @@ fn first_guesses_are_even() {
                 settings.width = 64;
                 settings.vocabulary = 500;
                 let model = settings.build(3, &device).unwrap();
-                let source = rows(2, 7, &device);
+                let source = rows(2, 7);
                 let source = (family == "encoder_decoder").then_some(&source);
-                let logits = model.forward(source, &rows(2, 9, &device), Mode::default()).unwrap();
+                let logits = model.forward(source, &rows(2, 9), Mode::default()).unwrap();
                 let log = values(burn::tensor::activation::log_softmax(logits, 2));
                 // A token other than those read, which a tied output may favour.
                 let loss = -log.chunks(500).map(|row| f64::from(row[300])).sum::<f64>() / 18.0;

@@ -171,6 +171,8 @@ fn zeros(vectors: &[Vec<f64>]) -> Vec<Vec<f64>> {
 mod tests {
     use std::ops::Range;
 
+    use whatwhere_random::Random;
+
     use super::*;
     use crate::attention::{
         Angles, Attention, Buckets, DELTA_RANGE, Dropout, Feature, FeatureKind, Focus, Inputs,
@@ -410,14 +412,9 @@ mod tests {
         Call::new(attention, &Inputs { q, k, v }).unwrap()
     }
 
-    /// Numbers in (−1.5, 1.5) from a linear congruential generator; they live as long as the tests.
+    /// Numbers in (−1.5, 1.5); they live as long as the tests.
     fn data(seed: u64, len: usize) -> &'static [f32] {
-        let mut state = seed;
-        let numbers = std::iter::repeat_with(|| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(seed | 1);
-            ((state >> 40) as f32 / (1 << 24) as f32 - 0.5) * 3.0
-        });
-        numbers.skip(4).take(len).collect::<Vec<_>>().leak()
+        Random::new(&[seed]).signed(len).into_iter().map(|x| 1.5 * x).collect::<Vec<_>>().leak()
     }
 
     /// The slices of [`Values::slices`], in its order, to be nudged.

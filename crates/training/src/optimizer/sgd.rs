@@ -40,10 +40,10 @@ impl Rule for Sgd {
     }
 
     fn update(&self, update: Update) {
-        let Update { values, gradient, factor, slots, decays, lr, .. } = update;
+        let Update { values, gradient, factor, slots, role, lr, .. } = update;
         let [velocity] = slots else { unreachable!("one slot") };
         let (momentum, rate) = (self.momentum as f32, lr as f32);
-        let keep = if decays { (1.0 - lr * self.weight_decay) as f32 } else { 1.0 };
+        let keep = if role.decays() { (1.0 - lr * self.weight_decay) as f32 } else { 1.0 };
         values
             .par_chunks_mut(CHUNK)
             .zip(gradient.par_chunks(CHUNK))

@@ -1,11 +1,11 @@
 //! Muon: momentum whose update is made orthogonal by Newton–Schulz steps. Jordan et al. 2024,
 //! <https://kellerjordan.github.io/posts/muon/>. For the matrices of projections; everything else takes AdamW.
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use super::{AdamW, Rule, Update};
-use crate::Error;
+use crate::{Error, place};
 
 /// Momentum made orthogonal for matrices, AdamW for the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,7 +38,7 @@ impl Muon {
     /// Nearly the orthogonal matrix closest to `[rows, columns]` values.
     fn orthogonal(&self, values: Vec<f32>, rows: usize, columns: usize) -> Vec<f32> {
         let data = TensorData::new(values, [rows, columns]);
-        let x = Tensor::<2>::from_data(data, &Device::flex());
+        let x = Tensor::<2>::from_data(data, &place::cpu());
         let wide = rows <= columns;
         let mut x = if wide { x } else { x.transpose() };
         let length = x.clone().powi_scalar(2).sum().sqrt().into_scalar::<f32>();
@@ -74,11 +74,11 @@ impl Rule for Muon {
     }
 
     fn update(&self, mut update: Update) {
-        let (&[rows, columns], true) = (update.shape, update.is_matrix) else {
+        let (&[rows, columns], true) = (update.shape, update.role.is_hidden_matrix()) else {
             update.lr *= self.others;
             return self.adamw().apply(update);
         };
-        let Update { values, gradient, factor, slots, lr, decays, .. } = update;
+        let Update { values, gradient, factor, slots, lr, role, .. } = update;
         let momentum = self.momentum as f32;
         for (kept, g) in slots[0].iter_mut().zip(gradient) {
             *kept = momentum * *kept + g * factor;
@@ -88,7 +88,7 @@ impl Rule for Muon {
         let direction = self.orthogonal(ahead, rows, columns);
         // Projections are stored [from, to].
         let rate = (lr * (columns as f64 / rows as f64).max(1.0).sqrt()) as f32;
-        let keep = if decays { (1.0 - lr * self.weight_decay) as f32 } else { 1.0 };
+        let keep = if role.decays() { (1.0 - lr * self.weight_decay) as f32 } else { 1.0 };
         for (value, direction) in values.iter_mut().zip(direction) {
             *value = *value * keep - rate * direction;
         }

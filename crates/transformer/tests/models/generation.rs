@@ -1,4 +1,4 @@
-//! Writing token after token, with guesses and without.
+//! Generation token after token, with a draft and without.
 
 use std::ops::ControlFlow;
 
@@ -6,10 +6,10 @@ use burn::tensor::{Device, Tensor};
 use whatwhere_attention::{Pattern, Position, Score};
 use whatwhere_transformer::{
     Model, Sequences,
-    generate::{Sampling, Writer},
+    generate::{Generator, Sampling},
 };
 
-use crate::{attention, rows, settings, values};
+use crate::{attention, places, rows, settings, values};
 
 /// Choices of attention of both layers of a decoder, one line each.
 fn choices() -> Vec<String> {
@@ -34,21 +34,22 @@ fn choices() -> Vec<String> {
     positions.chain(scores).chain(patterns).chain(others.map(String::from)).collect()
 }
 
-fn write(writer: &Writer, source: Option<&Sequences>, sampling: &Sampling) -> Vec<u32> {
+fn write(generator: &Generator, source: Option<&Sequences>, sampling: &Sampling) -> Vec<u32> {
     let go_on = |_| ControlFlow::Continue(());
-    writer.write(source, &[1, 2, 3], 50, sampling, go_on).unwrap()
+    generator.generate(source, &[1, 2, 3], 50, sampling, go_on).unwrap()
 }
 
 #[test]
-fn guesses_do_not_change_what_is_written() {
+fn a_draft_does_not_change_what_is_generated() {
     let device = Device::flex();
     for family in ["decoder", "encoder_decoder"] {
         for choice in choices() {
             let model = settings(family, &choice).build(3, &device).unwrap();
-            let mut source = rows(1, 6, &device);
+            let mut source = rows(1, 6);
             source.lengths = Some(vec![5]);
             let source = (family == "encoder_decoder").then_some(&source);
-            let [plain, guessing] = [Writer::plain(&model), Writer::guessing(&model)];
+            let [plain, speculative] =
+                [Generator::without_draft(&model), Generator::speculative(&model)];
             for sampling in [
                 Sampling::greedy(),
                 Sampling { temperature: 1.5, ..Default::default() },
@@ -61,33 +62,36 @@ fn guesses_do_not_change_what_is_written() {
                 },
             ] {
                 let [expected, found] =
-                    [&plain, &guessing].map(|writer| write(writer, source, &sampling));
+                    [&plain, &speculative].map(|generator| write(generator, source, &sampling));
                 assert_eq!(found, expected, "{family}, {choice}, {sampling:?}");
             }
-            let [guessed, right] = guessing.guessed();
+            let [drafted, accepted] = speculative.drafted();
             let can = !choice.contains("linear") && !choice.contains("dynamic_ntk");
-            assert_eq!(guessed > 50, can, "{family}, {choice}: {guessed} guesses");
-            assert!(2 * right >= guessed, "{family}, {choice}: {right} of {guessed} right");
-            assert_eq!(plain.guessed(), [0, 0]);
+            assert_eq!(drafted > 50, can, "{family}, {choice}: {drafted} drafts");
+            assert!(
+                2 * accepted >= drafted,
+                "{family}, {choice}: {accepted} of {drafted} accepted"
+            );
+            assert_eq!(plain.drafted(), [0, 0]);
         }
     }
 }
 
-/// What guesses rest on: tokens that are read together have the scores they would have one by one.
+/// What a draft rests on: tokens that are read together have the logits they would have one by one.
 #[test]
-fn a_few_tokens_together_have_the_scores_of_each_by_itself() {
+fn a_few_tokens_together_have_the_logits_of_each_by_itself() {
     let device = Device::flex();
     for choice in
         choices().into_iter().filter(|c| !c.contains("dynamic_ntk") && !c.contains("linear"))
     {
         let model = settings("decoder", &choice).build(3, &device).unwrap();
         let length = model.settings().longest().unwrap_or(130).min(130);
-        let tokens = rows(1, length, &device).ids;
+        let tokens = rows(1, length);
         let read = |model: &Model, together: usize| -> Vec<f32> {
-            let mut writing = model.start(None).unwrap();
+            let mut state = model.start(None).unwrap();
             let steps = (0..length).step_by(together).map(|first| {
-                let ids = tokens.clone().narrow(1, first, together.min(length - first));
-                model.step(ids, &mut writing).unwrap()
+                let end = length.min(first + together);
+                model.step(&places(&tokens, first..end), &mut state).unwrap()
             });
             values(Tensor::cat(steps.collect(), 1))
         };
@@ -108,18 +112,18 @@ fn a_few_tokens_together_have_the_scores_of_each_by_itself() {
 fn a_reader_that_stops_gets_no_more() {
     let device = Device::flex();
     let model = settings("decoder", "").build(3, &device).unwrap();
-    let all = write(&Writer::plain(&model), None, &Sampling::greedy());
-    for writer in [Writer::plain(&model), Writer::guessing(&model)] {
+    let all = write(&Generator::without_draft(&model), None, &Sampling::greedy());
+    for generator in [Generator::without_draft(&model), Generator::speculative(&model)] {
         for limit in 0..10 {
             let mut seen = Vec::new();
-            let text = writer.write(None, &[1, 2, 3], 50, &Sampling::greedy(), |token| {
+            let text = generator.generate(None, &[1, 2, 3], 50, &Sampling::greedy(), |token| {
                 seen.push(token);
                 if seen.len() > limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
             assert_eq!(text.unwrap(), all[..=limit]);
             assert_eq!(seen, all[..=limit]);
             let go_on = |_| ControlFlow::Continue(());
-            let text = writer.write(None, &[1, 2, 3], limit, &Sampling::greedy(), go_on);
+            let text = generator.generate(None, &[1, 2, 3], limit, &Sampling::greedy(), go_on);
             assert_eq!(text.unwrap(), all[..limit]);
         }
     }
@@ -132,8 +136,8 @@ fn writing_goes_on_past_the_end_of_a_table() {
     let model = settings("decoder", extra).build(1, &device).unwrap();
     let each = |_| ControlFlow::Continue(());
     for prompt in [vec![1; 2], vec![1; 6], vec![1; 20]] {
-        for writer in [Writer::plain(&model), Writer::guessing(&model)] {
-            let text = writer.write(None, &prompt, 15, &Sampling::greedy(), each).unwrap();
+        for generator in [Generator::without_draft(&model), Generator::speculative(&model)] {
+            let text = generator.generate(None, &prompt, 15, &Sampling::greedy(), each).unwrap();
             assert_eq!(text.len(), 15);
         }
     }

@@ -2,7 +2,7 @@
 //! <https://arxiv.org/abs/1711.05101>, whose decay does not pass through the moments.
 
 use serde::{Deserialize, Serialize};
-use whatwhere_transformer::fused;
+use whatwhere_kernels::layer;
 
 use super::{Rule, Update};
 use crate::Error;
@@ -63,16 +63,16 @@ impl AdamW {
     }
 
     pub(super) fn apply(&self, update: Update) {
-        let Update { values, gradient, factor, slots, decays, lr, step, .. } = update;
+        let Update { values, gradient, factor, slots, role, lr, step, .. } = update;
         let [means, squares] = slots else { unreachable!("two slots") };
         let power = |beta: f64| 1.0 - beta.powf(step as f64);
-        let adam = fused::Adam {
+        let adam = layer::Adam {
             beta1: self.beta1 as f32,
             beta2: self.beta2 as f32,
             epsilon: self.epsilon as f32,
             rate: (lr / power(self.beta1)) as f32,
             root: (1.0 / power(self.beta2)).sqrt() as f32,
-            keep: if decays { (1.0 - lr * self.weight_decay) as f32 } else { 1.0 },
+            keep: if role.decays() { (1.0 - lr * self.weight_decay) as f32 } else { 1.0 },
             factor,
         };
         adam.update(values, gradient, means, squares).expect("all are as long as the parameter");
@@ -116,6 +116,8 @@ impl Rule for Adam {
 
 #[cfg(test)]
 mod tests {
+    use whatwhere_transformer::Role;
+
     use super::*;
 
     /// The first steps by hand: with a constant gradient both moments are unbiased at once, so a step is the rate.
@@ -131,8 +133,7 @@ mod tests {
                 factor: 1.0,
                 slots: &mut slots,
                 shape: &[3],
-                is_matrix: false,
-                decays: false,
+                role: Role::Gain,
                 lr: 0.1,
                 step,
             });
@@ -146,8 +147,7 @@ mod tests {
             factor: 1.0,
             slots: &mut slots,
             shape: &[3],
-            is_matrix: false,
-            decays: true,
+            role: Role::Projection,
             lr: 0.1,
             step: 4,
         });

@@ -1,6 +1,7 @@
-//! Optimisers: from gradients to updates, over parameters by name.
+//! Optimizers: from gradients to updates, over parameters by name.
 //!
-//! Weight decay acts on the matrices of projections only: not on norms, biases, embeddings, or what encodings learn.
+//! What a parameter is ([`Role`]) decides on weight decay and Muon: it acts on the matrices of projections only, not on norms,
+//! biases, embeddings, or what encodings learn.
 
 mod adam;
 mod muon;
@@ -14,7 +15,7 @@ use burn::{
 };
 use serde::{Deserialize, Serialize};
 use whatwhere_attention::bridge::Operand;
-use whatwhere_transformer::Model;
+use whatwhere_transformer::{Model, ParameterPath, Role};
 
 use crate::Error;
 
@@ -25,7 +26,7 @@ pub use sgd::Sgd;
 /// Who turns gradients into updates; `kind` names the choice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
-pub enum Optimiser {
+pub enum Optimizer {
     /// `adamw`; see [`AdamW`].
     AdamW(AdamW),
     /// `adam`; see [`Adam`].
@@ -36,7 +37,7 @@ pub enum Optimiser {
     Muon(Muon),
 }
 
-impl Default for Optimiser {
+impl Default for Optimizer {
     fn default() -> Self {
         Self::AdamW(AdamW::default())
     }
@@ -54,10 +55,8 @@ pub(crate) struct Update<'a> {
     pub(crate) slots: &'a mut [Vec<f32>],
     /// Its sizes.
     pub(crate) shape: &'a [usize],
-    /// Whether it is the matrix of a projection inside a stack.
-    pub(crate) is_matrix: bool,
-    /// Whether weight decay acts on it.
-    pub(crate) decays: bool,
+    /// What it is.
+    pub(crate) role: Role,
     /// The learning rate of this update.
     pub(crate) lr: f64,
     /// Updates so far, this one included.
@@ -74,7 +73,7 @@ pub(crate) trait Rule {
     fn update(&self, update: Update);
 }
 
-impl Optimiser {
+impl Optimizer {
     fn rule(&self) -> &dyn Rule {
         match self {
             Self::AdamW(rule) => rule,
@@ -92,24 +91,25 @@ impl Optimiser {
 
 /// Gradients of a model by name, in the order of its parameters, all times one factor.
 #[derive(Debug)]
-pub(crate) struct Collected {
+pub(crate) struct GradientBuffers {
     names: Vec<String>,
     values: Vec<Operand>,
     factor: f64,
 }
 
-impl Default for Collected {
+impl Default for GradientBuffers {
     fn default() -> Self {
         Self { names: Vec::new(), values: Vec::new(), factor: 1.0 }
     }
 }
 
-impl Collected {
+impl GradientBuffers {
     /// Adds the gradients of one backward pass.
     pub(crate) fn add(&mut self, model: &Model, gradients: Gradients) {
         let first = self.names.is_empty();
-        let mut taking = Taking { gradients, path: Vec::new(), at: 0, into: self, first };
-        model.visit(&mut taking);
+        let path = ParameterPath::default();
+        let mut visitor = GradientVisitor { gradients, path, at: 0, into: self, first };
+        model.visit(&mut visitor);
     }
 
     /// The length of all gradients together.
@@ -127,21 +127,21 @@ impl Collected {
 /// Values handled by one task.
 const CHUNK: usize = 1 << 15;
 
-struct Taking<'a> {
+struct GradientVisitor<'a> {
     gradients: Gradients,
-    path: Vec<String>,
+    path: ParameterPath,
     at: usize,
-    into: &'a mut Collected,
+    into: &'a mut GradientBuffers,
     first: bool,
 }
 
-impl ModuleVisitor for Taking<'_> {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.push(name.into());
+impl ModuleVisitor for GradientVisitor<'_> {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.enter(name, container);
     }
 
     fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.pop();
+        self.path.exit();
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
@@ -152,7 +152,7 @@ impl ModuleVisitor for Taking<'_> {
             None => Operand::zeros(value.shape().num_elements()),
         };
         if self.first {
-            self.into.names.push(self.path.join("."));
+            self.into.names.push(self.path.name());
             self.into.values.push(gradient);
         } else {
             self.into.values[self.at].add(&gradient);
@@ -163,14 +163,14 @@ impl ModuleVisitor for Taking<'_> {
 
 /// An optimiser at work: its rule, and what it remembers of each parameter.
 #[derive(Clone, Debug)]
-pub(crate) struct Working {
-    optimiser: Optimiser,
+pub(crate) struct OptimizerState {
+    optimiser: Optimizer,
     /// By the parameter's name.
     pub(crate) slots: HashMap<String, Vec<Vec<f32>>>,
 }
 
-impl Working {
-    pub(crate) fn new(optimiser: Optimiser) -> Self {
+impl OptimizerState {
+    pub(crate) fn new(optimiser: Optimizer) -> Self {
         Self { optimiser, slots: HashMap::new() }
     }
 
@@ -183,32 +183,32 @@ impl Working {
     pub(crate) fn update(
         &mut self,
         model: Model,
-        gradients: &Collected,
+        gradients: &GradientBuffers,
         lr: f64,
         step: u64,
     ) -> Model {
-        let mut applying = Applying { working: self, gradients, at: 0, lr, step, path: Vec::new() };
-        model.map(&mut applying)
+        let path = ParameterPath::default();
+        let mut mapper = UpdateMapper { state: self, gradients, at: 0, lr, step, path };
+        model.map(&mut mapper)
     }
 }
 
-struct Applying<'a> {
-    working: &'a mut Working,
-    gradients: &'a Collected,
+struct UpdateMapper<'a> {
+    state: &'a mut OptimizerState,
+    gradients: &'a GradientBuffers,
     at: usize,
     lr: f64,
     step: u64,
-    /// Names and kinds of the modules around the parameter.
-    path: Vec<(String, String)>,
+    path: ParameterPath,
 }
 
-impl ModuleMapper for Applying<'_> {
+impl ModuleMapper for UpdateMapper<'_> {
     fn enter_module(&mut self, name: &str, container: &str) {
-        self.path.push((name.into(), container.into()));
+        self.path.enter(name, container);
     }
 
     fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.pop();
+        self.path.exit();
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
@@ -218,16 +218,13 @@ impl ModuleMapper for Applying<'_> {
         if !param.val().is_require_grad() {
             return param;
         }
-        let in_linear = matches!(
-            self.path.as_slice(),
-            [.., (name, kind)] if kind == "Struct:Linear" && name == "weight"
-        );
-        let Working { optimiser, slots } = &mut *self.working;
+        let role = self.path.role();
+        let OptimizerState { optimiser, slots } = &mut *self.state;
         let rule = optimiser.rule();
         let slots = slots
             .entry(name.clone())
             .or_insert_with(|| vec![vec![0.0; gradient.len()]; rule.slots()]);
-        let (lr, step, deep) = (self.lr, self.step, self.path.len() > 2);
+        let (lr, step) = (self.lr, self.step);
         let factor = self.gradients.factor as f32;
         param.map(|tensor| {
             let (shape, device) = (tensor.shape(), tensor.device());
@@ -239,8 +236,7 @@ impl ModuleMapper for Applying<'_> {
                 factor,
                 slots,
                 shape: &shape,
-                is_matrix: in_linear && deep,
-                decays: in_linear,
+                role,
                 lr,
                 step,
             });
@@ -260,15 +256,14 @@ mod tests {
         let mut slots = vec![vec![0.0; count]; rule.slots()];
         for step in 1..=steps {
             let gradient = values.clone();
-            let (is_matrix, decays) = (shape.len() == 2, false);
+            let role = if shape.len() == 2 { Role::Projection } else { Role::Gain };
             rule.update(Update {
                 values: &mut values,
                 gradient: &gradient,
                 factor: 1.0,
                 slots: &mut slots,
                 shape,
-                is_matrix,
-                decays,
+                role,
                 lr,
                 step,
             });
@@ -278,13 +273,13 @@ mod tests {
 
     #[test]
     fn every_optimiser_finds_the_bottom_of_a_bowl() {
-        let optimisers = [
-            (Optimiser::AdamW(AdamW::default()), 0.02, 400),
-            (Optimiser::Adam(Adam::default()), 0.02, 400),
-            (Optimiser::Sgd(Sgd::default()), 0.05, 400),
-            (Optimiser::Muon(Muon::default()), 0.02, 800),
+        let optimizers = [
+            (Optimizer::AdamW(AdamW::default()), 0.02, 400),
+            (Optimizer::Adam(Adam::default()), 0.02, 400),
+            (Optimizer::Sgd(Sgd::default()), 0.05, 400),
+            (Optimizer::Muon(Muon::default()), 0.02, 800),
         ];
-        for (optimiser, lr, steps) in optimisers {
+        for (optimiser, lr, steps) in optimizers {
             let values = descend(optimiser.rule(), steps, lr, &[4, 6]);
             let far = values.iter().map(|v| v.abs()).fold(0.0, f32::max);
             assert!(far < 0.1, "{optimiser:?}: {far}");

@@ -1,7 +1,7 @@
-//! What guesses save when a model writes: `cargo run --release --example guesses -- [RUN]`.
+//! What speculative decoding saves: `cargo run --release --example speculative -- [RUN]`.
 //!
 //! With a run folder, its model goes on after three prompts; without one, models of several sizes with random weights
-//! write. Both ways of writing take turns, the best of five counts, and their texts must be the same.
+//! generate. Both ways take turns, the best of five counts, and their texts must be the same.
 
 use std::{ops::ControlFlow, time::Instant};
 
@@ -10,7 +10,7 @@ use burn::{module::Module, tensor::Device};
 use whatwhere_training::Run;
 use whatwhere_transformer::{
     Model, ModelSettings,
-    generate::{Sampling, Writer},
+    generate::{Generator, Sampling},
 };
 
 #[global_allocator]
@@ -61,25 +61,25 @@ fn main() -> Result<()> {
 }
 
 fn measure(name: &str, model: &Model, prompts: &[Vec<u32>], sampling: &Sampling) -> Result<()> {
-    let writers = [Writer::plain(model), Writer::guessing(model)];
+    let generators = [Generator::without_draft(model), Generator::speculative(model)];
     let mut total = [0.0; 2];
     for prompt in prompts {
         let (mut best, mut texts) = ([f64::INFINITY; 2], Vec::new());
         for _ in 0..ROUNDS {
-            for (writer, best) in writers.iter().zip(&mut best) {
+            for (generator, best) in generators.iter().zip(&mut best) {
                 let start = Instant::now();
                 let go_on = |_| ControlFlow::Continue(());
-                texts.push(writer.write(None, prompt, TOKENS, sampling, go_on)?);
+                texts.push(generator.generate(None, prompt, TOKENS, sampling, go_on)?);
                 *best = best.min(start.elapsed().as_secs_f64());
             }
         }
-        ensure!(texts.iter().all(|text| *text == texts[0]), "{name}: guesses changed the text");
+        ensure!(texts.iter().all(|text| *text == texts[0]), "{name}: drafts changed the text");
         total.iter_mut().zip(best).for_each(|(total, best)| *total += best);
     }
     let rate = total.map(|seconds| (TOKENS * prompts.len()) as f64 / seconds);
-    let [guessed, right] = writers[1].guessed();
+    let [drafted, accepted] = generators[1].drafted();
     println!(
-        "{name}: {:.0} tokens/s, with guesses {:.0}, ratio {:.2}; {right} of {guessed} right",
+        "{name}: {:.0} tokens/s, with drafts {:.0}, ratio {:.2}; {accepted} of {drafted} accepted",
         rate[0],
         rate[1],
         rate[1] / rate[0]
