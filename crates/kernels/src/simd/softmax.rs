@@ -49,7 +49,8 @@ impl WithSimd for Softmax<'_> {
             *rescale = math::exp(s, *rescale);
         }
         for rescale in rest {
-            *rescale = rescale.exp();
+            // As in a whole vector: a row must not depend on how many stand beside it.
+            *rescale = s.reduce_max_f32s(math::exp(s, s.splat_f32s(*rescale)));
         }
         for row in region.rows.clone() {
             let offset = s.splat_f32s(-tops[row] * LOG2_E);
