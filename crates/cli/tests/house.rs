@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod markdown;
+
 use std::{
     collections::BTreeSet,
     fs,
@@ -166,5 +168,20 @@ fn every_package_says_what_it_is() {
         for file in ["README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
             assert!(folder.join(file).exists(), "{name} has no {file}");
         }
+    }
+}
+
+/// WHATWHERE_WRITE=1 breaks the lines.
+#[test]
+fn markdown_has_one_sentence_per_line() {
+    for path in files(&root(), ".md") {
+        let text = fs::read_to_string(&path).unwrap();
+        let right = markdown::one_sentence_per_line(&text);
+        if std::env::var_os("WHATWHERE_WRITE").is_some() && right != text {
+            fs::write(&path, &right).unwrap();
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let wrong = text.lines().zip(right.lines()).find(|(found, right)| found != right);
+        assert!(wrong.is_none(), "{}: {:?}", path.display(), wrong.unwrap_or_default().0);
     }
 }
