@@ -43,14 +43,18 @@ fn a_comparison_prints_a_table_a_verdict_and_the_path_of_its_report() {
     let output = run(folder.path(), &args);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let words = text(&output.stdout);
-    for expected in
-        ["at 512", "The lowest loss at the trained length has", "One seed", "report: c/report.html"]
-    {
+    for expected in [
+        "at 512",
+        " has the lowest loss at the trained length: ",
+        "One seed",
+        "report: c/report.html",
+    ] {
         assert!(words.contains(expected), "{expected} in {words}");
     }
     assert!(!words.contains('\x1b'));
     for file in [
         "report.html",
+        "comparison.json",
         "results.csv",
         "results.json",
         "charts/lengths.svg",
@@ -86,8 +90,20 @@ fn a_comparison_prints_a_table_a_verdict_and_the_path_of_its_report() {
 #[test]
 fn wrong_requests_are_refused_before_anything_trains() {
     let folder = tempfile::tempdir().unwrap();
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 11] = [
         (&["compare"], "nothing to compare"),
+        (
+            &["compare", "--over", "dropout=0,0.5"],
+            "say which: model.dropout, model.attention.dropout",
+        ),
+        (
+            &["compare", "--over", "position=rotary", "--search", "2", "--range", "heads=7,9"],
+            "--search: every sample of rotary is refused",
+        ),
+        (
+            &["compare", "--over", "position=rotary", "--search", "2", "--range", "widht=64"],
+            "--range widht=64: no setting is called widht",
+        ),
         (&["compare", "--over", "position=rotary,rotry"], "expected one of `none`"),
         (&["compare", "--over", "postion=rotary"], "no setting is called postion; there are"),
         (
@@ -122,6 +138,49 @@ fn a_comparison_in_which_nothing_trains_is_an_error() {
     assert_eq!(output.status.code(), Some(1));
     let words = text(&output.stderr);
     assert!(words.contains("no cell could be trained: missing.txt: No such file"), "{words}");
+    assert!(!folder.path().join("comparisons/run-position/report.html").exists());
+}
+
+#[test]
+fn a_comparison_leaves_the_report_of_another_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let compare = |args: &[&str]| {
+        let lengths = ["--lengths", "0"];
+        run(folder.path(), &[&["compare"][..], args, &TINY, &lengths].concat())
+    };
+    for (over, name) in [("position=none,alibi", "position"), ("kv_heads=1,2", "kv_heads")] {
+        let output = compare(&["--over", over]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let report = format!("comparisons/run-{name}/report.html");
+        assert!(text(&output.stdout).contains(&report), "{}", text(&output.stdout));
+    }
+    let path = folder.path().join("comparisons/run-position/report.html");
+    let before = fs::read_to_string(&path).unwrap();
+    let output = compare(&["--over", "position=none,rotary"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
+    let words = text(&output.stderr);
+    assert!(words.contains("run-position holds another comparison, over"), "{words}");
+
+    // The same comparison with a run that fails now: its weights are gone and another process has its folder.
+    let cell = folder.path().join("comparisons/run-position/runs/alibi/seed-0");
+    fs::write(cell.join("config.toml"), "broken").unwrap();
+    let output = compare(&["--over", "position=none,alibi"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    assert!(text(&output.stderr).contains("a cell failed"), "{}", text(&output.stderr));
+    assert_eq!(fs::read_to_string(&path).unwrap(), before);
+}
+
+#[test]
+fn nothing_measured_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["compare", "--over", "position=alibi", "--lengths", "0", "--out", "c"];
+    let output = run(folder.path(), &[&args[..], &TINY].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let output =
+        run(folder.path(), &["extrapolate", "c/runs/alibi/seed-0", "--lengths", "900000000"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    let words = text(&output.stderr);
+    assert!(words.contains("nothing was measured: the text has only"), "{words}");
 }
 
 #[test]

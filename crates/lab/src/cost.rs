@@ -130,6 +130,77 @@ pub fn reset_peak() {
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 
+/// What other programs did to the machine while a run trained.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Load {
+    /// Cores that others kept busy, on average.
+    pub others: f64,
+    /// Cores there are.
+    pub cores: usize,
+}
+
+/// Share of the cores that others may keep busy before speeds say nothing.
+const BUSY: f64 = 0.1;
+
+impl Load {
+    /// Whether speeds measured under it say little.
+    pub fn is_heavy(&self) -> bool {
+        self.others > BUSY * self.cores as f64
+    }
+
+    /// The heavier of two.
+    pub fn worse(a: Option<Self>, b: Option<Self>) -> Option<Self> {
+        [a, b].into_iter().flatten().max_by(|a, b| a.others.total_cmp(&b.others))
+    }
+}
+
+/// The system's account of processor time at a moment, in ticks.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    busy: u64,
+    all: u64,
+    own: u64,
+    cores: usize,
+}
+
+impl Clock {
+    /// Now; nothing where the system keeps no such account.
+    pub fn start() -> Option<Self> {
+        Self::read(
+            &fs::read_to_string("/proc/stat").ok()?,
+            &fs::read_to_string("/proc/self/stat").ok()?,
+        )
+    }
+
+    fn read(machine: &str, own: &str) -> Option<Self> {
+        let numbers = |line: &str| -> Vec<u64> {
+            line.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+        };
+        // user, nice, system, idle, waiting, interrupts (two kinds), taken by a host; guests are part of user.
+        let ticks = numbers(machine.lines().next()?.strip_prefix("cpu ")?);
+        let all: u64 = ticks.iter().take(8).sum();
+        let idle = ticks.get(3)? + ticks.get(4)?;
+        let is_core = |line: &&str| line.starts_with("cpu") && !line.starts_with("cpu ");
+        // After the name, which may hold anything but a closing bracket: the 12th and 13th are user and system time.
+        let own = own.rsplit_once(')')?.1.split_whitespace();
+        let own = own.skip(11).take(2).map(|word| word.parse::<u64>().ok()).sum::<Option<u64>>()?;
+        Some(Self { busy: all - idle, all, own, cores: machine.lines().filter(is_core).count() })
+    }
+
+    /// What others did since then; nothing if no time has passed.
+    pub fn load(&self) -> Option<Load> {
+        self.until(&Self::start()?)
+    }
+
+    fn until(&self, now: &Self) -> Option<Load> {
+        let all = now.all.checked_sub(self.all).filter(|ticks| *ticks > 0)?;
+        let busy = now.busy.saturating_sub(self.busy) as f64;
+        let own = now.own.saturating_sub(self.own) as f64;
+        let others = (busy - own).max(0.0) * self.cores as f64 / all as f64;
+        Some(Load { others, cores: self.cores })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,6 +222,23 @@ mod tests {
                 assert!(pairs.visible <= pairs.computed && pairs.computed <= full.computed);
             }
         }
+    }
+
+    #[test]
+    fn the_load_is_what_others_kept_busy() {
+        let machine = |user: u64, idle: u64| {
+            format!("cpu  {user} 0 0 {idle} 0 0 0 0 0 0\ncpu0 1 0 0 1\ncpu1 1 0 0 1\nintr 5\n")
+        };
+        let own = |ticks: u64| format!("7 (a) name) R 1 1 1 0 -1 4 1 0 0 0 {ticks} 5 0 0 20 0");
+        let start = Clock::read(&machine(100, 50), &own(10)).unwrap();
+        // 200 ticks of two cores: all busy, 100 of them with other programs.
+        let load = start.until(&Clock::read(&machine(300, 50), &own(110)).unwrap()).unwrap();
+        assert_eq!(load, Load { others: 1.0, cores: 2 });
+        assert!(load.is_heavy());
+        let alone = start.until(&Clock::read(&machine(300, 50), &own(205)).unwrap()).unwrap();
+        assert!(!alone.is_heavy(), "{alone:?}");
+        assert_eq!(start.until(&start), None);
+        assert_eq!(Load::worse(Some(alone), Some(load)), Some(load));
     }
 
     #[test]

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use whatwhere_attention::AttentionSettings;
-use whatwhere_training::RunSettings;
+use whatwhere_training::{RunSettings, full_key};
 
 use crate::Error;
 
@@ -30,9 +29,14 @@ pub struct Cell {
 }
 
 impl Axis {
-    /// Reads `key=value,value,…`. A key without a dot may be the last part of one: `position`, `lr`, `width`.
+    /// Reads `key=value,value,…`, the key by its full or its short name: `position`, `lr`, `width`.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let wrong = |reason: &str| Error::Request(format!("--over {text}: {reason}"));
+        Self::of_flag("--over", text)
+    }
+
+    /// [`Self::parse`] of what another flag was given.
+    pub(crate) fn of_flag(flag: &str, text: &str) -> Result<Self, Error> {
+        let wrong = |reason: &str| Error::Request(format!("{flag} {text}: {reason}"));
         let (key, values) = text
             .split_once('=')
             .ok_or_else(|| wrong("expected KEY=VALUE,VALUE,…, such as position=rotary,alibi"))?;
@@ -95,36 +99,6 @@ fn is_unreadable(error: &whatwhere_training::Error) -> bool {
             | Training::Model(Model::Read(_))
             | Training::Model(Model::Attention(whatwhere_attention::Error::Read(_)))
     )
-}
-
-/// `position` to `model.attention.position`.
-fn full_key(key: &str) -> Result<String, String> {
-    let (first, rest) =
-        key.split_once('.').map_or((key, None), |(first, rest)| (first, Some(rest)));
-    if ["model", "training", "data"].contains(&first) && rest.is_some() {
-        return Ok(key.into());
-    }
-    let settings = toml::Value::try_from(RunSettings::default()).map_err(|e| e.to_string())?;
-    let attention =
-        toml::Value::try_from(AttentionSettings::default()).map_err(|e| e.to_string())?;
-    let mut known = Vec::new();
-    for (prefix, table) in [
-        ("model.attention", Some(&attention)),
-        ("training", settings.get("training")),
-        ("model", settings.get("model")),
-        ("data", settings.get("data")),
-    ] {
-        let keys = table.and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::keys);
-        for found in keys {
-            if found == first {
-                return Ok(format!("{prefix}.{key}"));
-            }
-            known.push(found.as_str());
-        }
-    }
-    known.sort_unstable();
-    known.dedup();
-    Err(format!("no setting is called {first}; there are {}", known.join(", ")))
 }
 
 /// Splits at commas outside of brackets and quotes.
@@ -267,6 +241,7 @@ mod tests {
             ("postion=rotary", "no setting is called postion; there are"),
             ("position=rotary,,alibi", "a value is empty"),
             ("position=rotary,rotary", "a value stands twice"),
+            ("dropout=0,0.1", "say which: model.dropout, model.attention.dropout"),
         ] {
             assert!(parse(text).unwrap_err().contains(expected), "{text}");
         }

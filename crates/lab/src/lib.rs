@@ -4,7 +4,7 @@
 //! - [`compare`] trains and measures them, [`extrapolate`] tries lengths nobody trained, [`cost`] predicts and counts.
 //! - [`reproduce`] holds published claims against what is measured here.
 //! - [`search`] finds the settings at which a cell does best; [`standard`] is the comparison that runs without being asked for.
-//! - [`results`] sums up over seeds by [`statistics`]; [`verdict`] says it in words, [`report`] shows it
+//! - [`record`] keeps what a comparison was asked to be; [`results`] sums up over seeds by [`statistics`]; [`verdict`] says it in words, [`report`] shows it
 //!   with the drawings of [`chart`].
 //! - [`show`] draws encodings, patterns and what trained heads do.
 
@@ -12,16 +12,21 @@ pub mod budget;
 pub mod chart;
 pub mod compare;
 pub mod cost;
+mod csv;
 mod error;
 pub mod extrapolate;
 pub mod grid;
+mod measure;
+pub mod record;
 pub mod report;
 pub mod reproduce;
 pub mod results;
 pub mod search;
+mod settings;
 pub mod show;
 pub mod standard;
 pub mod statistics;
+pub mod table;
 pub mod verdict;
 
 pub use error::Error;

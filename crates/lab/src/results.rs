@@ -1,16 +1,18 @@
 //! What a comparison found: figures of every cell over its seeds, as JSON, CSV and for the report.
 
-use std::{collections::BTreeMap, fmt::Write};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use whatwhere_training::RunSettings;
 
 use crate::{
     Error,
     compare::{Comparison, Trained},
     grid::Cell,
+    settings::Shared,
     statistics::{Summary, Verdict, paired},
 };
+
+pub use crate::measure::Measure;
 
 /// A finished comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,7 +21,19 @@ pub struct Results {
     pub title: String,
     /// Where its runs are.
     pub folder: std::path::PathBuf,
-    /// Settings of all cells, TOML, with changes.
+    /// The command that made it, if one did.
+    #[serde(default)]
+    pub command: Option<String>,
+    /// The version of this program.
+    #[serde(default)]
+    pub version: String,
+    /// How each cell's settings were searched for, if they were.
+    #[serde(default)]
+    pub search: Option<String>,
+    /// What was read, where all cells read the same.
+    #[serde(default)]
+    pub data: Option<String>,
+    /// What the settings of all trained cells agree in, TOML.
     pub settings: String,
     /// What cells differ in: keys and values.
     pub axes: Vec<(String, Vec<String>)>,
@@ -27,22 +41,18 @@ pub struct Results {
     pub seeds: u64,
     /// What each run was given.
     pub budget: String,
-    /// The cell that others are held against.
+    /// The cell that others are held against: as asked for, or the first that could be trained.
     pub baseline: String,
+    /// The cell that should have been, but was not trained.
+    #[serde(default)]
+    pub baseline_missing: Option<String>,
     /// What is ranked by.
     pub measure: Measure,
+    /// Why cells are not ranked, in words; they are then in the order of the grid.
+    #[serde(default)]
+    pub not_ranked: Option<String>,
     /// In the order of the grid.
     pub cells: Vec<CellResult>,
-}
-
-/// What decides between cells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Measure {
-    /// Nats per token; lower is better.
-    Loss,
-    /// Share of right answers; higher is better.
-    Accuracy,
 }
 
 /// What became of a cell.
@@ -75,6 +85,9 @@ pub struct CellResult {
     pub folder: String,
     /// One value for each axis.
     pub values: Vec<String>,
+    /// Keys and values of its settings that other cells do not share.
+    #[serde(default)]
+    pub own: Vec<(String, String)>,
     /// What became of it.
     #[serde(flatten)]
     pub outcome: Outcome,
@@ -96,7 +109,7 @@ pub struct CellResult {
     pub verdict: Option<Verdict>,
     /// Loss at other lengths.
     pub lengths: Vec<LengthResult>,
-    /// Tokens per second in training.
+    /// Tokens per second in training, over stretches of all its runs.
     pub tokens_per_second: Option<Summary>,
 }
 
@@ -107,8 +120,11 @@ pub struct LengthResult {
     pub scaling: Option<String>,
     /// Tokens of a window.
     pub length: usize,
-    /// Over seeds.
+    /// Nats per token, over seeds.
     pub loss: Option<Summary>,
+    /// Bits per byte, over seeds.
+    #[serde(default)]
+    pub bits_per_byte: Option<Summary>,
     /// Why there is none.
     pub missing: Option<String>,
 }
@@ -127,16 +143,27 @@ impl Results {
     ) -> Result<Self, Error> {
         let first = cells.iter().find_map(|cell| cell.settings.as_ref().ok());
         let is_task = first.is_some_and(|settings| settings.data.source.task().is_some());
-        let measure = if is_task { Measure::Accuracy } else { Measure::Loss };
+        let (measure, not_ranked) = match Measure::of_cells(cells) {
+            Ok(measure) => (measure, None),
+            Err(reason) => (if is_task { Measure::Accuracy } else { Measure::Loss }, Some(reason)),
+        };
         let steps = first.map_or(0, |settings| settings.training.steps);
-        let baseline = comparison.baseline.clone().or(cells.first().map(|cell| cell.name.clone()));
-        let baseline = baseline.unwrap_or_default();
+        let shared = Shared::of(comparison, cells, &outcomes);
+        let mut data: Vec<&String> =
+            outcomes.iter().flat_map(Outcome::runs).map(|run| &run.data).collect();
+        data.dedup();
+        let data = match data[..] {
+            [only] if !only.is_empty() => Some(only.clone()),
+            _ => None,
+        };
         let mut results = Self {
             title: comparison.title.clone(),
             folder: comparison.folder.clone(),
-            settings: RunSettings::read(&comparison.settings, &comparison.changes)
-                .and_then(|settings| settings.to_toml())
-                .unwrap_or_else(|_| comparison.settings.clone()),
+            command: comparison.command.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            search: comparison.search.as_ref().map(ToString::to_string),
+            data,
+            settings: shared.text,
             axes: comparison
                 .axes
                 .iter()
@@ -146,22 +173,49 @@ impl Results {
             budget: comparison
                 .budget
                 .map_or(format!("{steps} updates"), |budget| budget.to_string()),
-            baseline,
+            baseline: String::new(),
+            baseline_missing: None,
             measure,
+            not_ranked,
             cells: cells
                 .iter()
                 .zip(outcomes)
-                .map(|(cell, outcome)| CellResult::of(cell, outcome, measure))
+                .zip(shared.own)
+                .map(|((cell, outcome), own)| CellResult::of(cell, own, outcome, measure))
                 .collect(),
         };
+        results.choose_baseline(comparison.baseline.as_ref());
         results.hold_against_baseline();
         Ok(results)
     }
 
+    /// Takes the cell that was asked for, or the first; if that was not trained, the first that was.
+    fn choose_baseline(&mut self, asked: Option<&String>) {
+        let wanted = asked.or(self.cells.first().map(|cell| &cell.name)).cloned();
+        let trained: Vec<&String> = self
+            .cells
+            .iter()
+            .filter(|cell| !cell.runs().is_empty())
+            .map(|cell| &cell.name)
+            .collect();
+        let Some(wanted) = wanted else { return };
+        match trained.first() {
+            Some(first) if !trained.contains(&&wanted) => {
+                self.baseline = (*first).clone();
+                self.baseline_missing = Some(wanted);
+            }
+            _ => self.baseline = wanted,
+        }
+    }
+
     fn hold_against_baseline(&mut self) {
+        if self.not_ranked.is_some() {
+            return;
+        }
         let measure = self.measure;
         let values = |cell: &CellResult| -> BTreeMap<u64, f64> {
-            cell.runs().iter().map(|run| (run.seed, measure.of(run))).collect()
+            let value = |run: &Trained| Some((run.seed, measure.of(&run.quality)?));
+            cell.runs().iter().filter_map(value).collect()
         };
         let Some(base) = self.cells.iter().find(|cell| cell.name == self.baseline).map(values)
         else {
@@ -198,104 +252,30 @@ impl Results {
         reasons.all(|reason| reason.is_some()).then_some(first)
     }
 
-    /// Trained cells, best first.
+    /// Cells of which a run broke off.
+    pub fn failed(&self) -> usize {
+        self.cells.iter().filter(|cell| matches!(cell.outcome, Outcome::Failed { .. })).count()
+    }
+
+    /// Trained cells, best first; in the order of the grid if they are not ranked.
     pub fn ranking(&self) -> Vec<&CellResult> {
         let mut ranking: Vec<&CellResult> =
             self.cells.iter().filter(|cell| cell.measured(self.measure).is_some()).collect();
+        if self.not_ranked.is_some() {
+            return ranking;
+        }
         let key = |cell: &CellResult| {
             let mean = cell.measured(self.measure).map_or(f64::INFINITY, |summary| summary.mean);
-            if self.measure == Measure::Loss { mean } else { -mean }
+            if self.measure.is_loss() { mean } else { -mean }
         };
         ranking.sort_by(|a, b| key(a).total_cmp(&key(b)));
         ranking
     }
-
-    /// One line for each run and length.
-    pub fn csv(&self) -> String {
-        let keys: Vec<String> = self.axes.iter().map(|(key, _)| quoted(key)).collect();
-        let mut text = format!(
-            "cell,{}state,seed,steps,parameters,scaling,length,loss,perplexity,bits_per_byte,accuracy,bleu,tokens_per_second,jobs,peak_memory,flops_visible,flops_computed,reason\n",
-            keys.iter().map(|key| format!("{key},")).collect::<String>()
-        );
-        for cell in &self.cells {
-            let values: String =
-                cell.values.iter().map(|value| format!("{},", quoted(value))).collect();
-            let head = format!("{},{values}", quoted(&cell.name));
-            match &cell.outcome {
-                Outcome::Refused { reason } | Outcome::Failed { reason } => {
-                    let state = if matches!(cell.outcome, Outcome::Refused { .. }) {
-                        "refused"
-                    } else {
-                        "failed"
-                    };
-                    let _ = writeln!(text, "{head}{state},,,,,,,,,,,,,,,,{}", quoted(reason));
-                }
-                Outcome::Trained { runs } => {
-                    runs.iter().for_each(|run| rows(&mut text, &head, run))
-                }
-            }
-        }
-        text
-    }
-}
-
-/// The rows of one run: its quality, then its other lengths.
-fn rows(text: &mut String, head: &str, run: &Trained) {
-    let optional = |value: Option<String>| value.unwrap_or_default();
-    let cost = &run.cost;
-    let start = format!("{head}trained,{},{},{}", run.seed, run.steps, cost.parameters);
-    let end = format!(
-        "{},{:.1},{},{},{},{}",
-        optional(run.bleu.map(|bleu| bleu.to_string())),
-        cost.tokens_per_second,
-        cost.jobs,
-        optional(cost.peak_memory.map(|bytes| bytes.to_string())),
-        cost.flops.visible,
-        cost.flops.computed
-    );
-    let figures = |quality: &whatwhere_training::Evaluation| {
-        let bits = optional(quality.bits_per_byte.map(|bits| bits.to_string()));
-        format!("{},{},{bits},{}", quality.loss, quality.perplexity, quality.accuracy)
-    };
-    if run.lengths.is_empty() {
-        let _ = writeln!(text, "{start},,{},{},{end},", run.length, figures(&run.quality));
-    }
-    for at in &run.lengths {
-        let scaling = optional(at.scaling.clone());
-        let reason = at.missing.as_deref().map_or(String::new(), quoted);
-        let figures = at.figures.as_ref().map_or(",,,".into(), |found| figures(&found.whole));
-        let _ = writeln!(text, "{start},{scaling},{},{figures},{end},{reason}", at.length);
-    }
-}
-
-fn quoted(text: &str) -> String {
-    match text.contains([',', '"', '\n']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"").replace('\n', " ")),
-        false => text.into(),
-    }
-}
-
-impl Measure {
-    /// Of a run.
-    pub fn of(self, run: &Trained) -> f64 {
-        match self {
-            Self::Loss => run.quality.loss,
-            Self::Accuracy => run.quality.accuracy,
-        }
-    }
-
-    /// Whether a difference to the baseline is a gain.
-    pub fn is_better(self, verdict: Verdict) -> bool {
-        verdict == if self == Self::Loss { Verdict::Lower } else { Verdict::Higher }
-    }
 }
 
 impl CellResult {
-    fn of(cell: &Cell, outcome: Outcome, measure: Measure) -> Self {
-        let runs: &[Trained] = match &outcome {
-            Outcome::Trained { runs } => runs,
-            _ => &[],
-        };
+    fn of(cell: &Cell, own: Vec<(String, String)>, outcome: Outcome, measure: Measure) -> Self {
+        let runs = outcome.runs();
         let summary = |value: fn(&Trained) -> Option<f64>| {
             let values: Option<Vec<f64>> = runs.iter().map(value).collect();
             Summary::of(&values?)
@@ -309,6 +289,7 @@ impl CellResult {
             name: cell.name.clone(),
             folder: cell.folder.clone(),
             values: cell.values.clone(),
+            own,
             loss: summary(|run| Some(run.quality.loss)),
             accuracy: summary(|run| Some(run.quality.accuracy)),
             bits_per_byte: summary(|run| run.quality.bits_per_byte),
@@ -319,23 +300,21 @@ impl CellResult {
             difference: None,
             verdict: None,
             lengths: lengths(runs),
-            tokens_per_second: summary(|run| Some(run.cost.tokens_per_second)),
+            tokens_per_second: speed(runs),
             outcome,
         }
     }
 
     /// Its runs; none if it was refused or failed.
     pub fn runs(&self) -> &[Trained] {
-        match &self.outcome {
-            Outcome::Trained { runs } => runs,
-            _ => &[],
-        }
+        self.outcome.runs()
     }
 
     /// What it is ranked by.
     pub fn measured(&self, measure: Measure) -> Option<Summary> {
         match measure {
             Measure::Loss => self.loss,
+            Measure::BitsPerByte => self.bits_per_byte,
             Measure::Accuracy => self.accuracy,
         }
     }
@@ -351,6 +330,35 @@ impl CellResult {
     }
 }
 
+impl LengthResult {
+    /// The figure that cells are ranked by: a loss, also of tasks.
+    pub fn measured(&self, measure: Measure) -> Option<Summary> {
+        match measure {
+            Measure::BitsPerByte => self.bits_per_byte,
+            Measure::Loss | Measure::Accuracy => self.loss,
+        }
+    }
+}
+
+impl Outcome {
+    /// What came of each seed; none if it was refused or failed.
+    pub fn runs(&self) -> &[Trained] {
+        match self {
+            Self::Trained { runs } => runs,
+            _ => &[],
+        }
+    }
+}
+
+/// Over all stretches of all runs; over runs where stretches are not known.
+fn speed(runs: &[Trained]) -> Option<Summary> {
+    let stretches: Vec<f64> = runs.iter().flat_map(|run| run.cost.stretches.clone()).collect();
+    Summary::of(&stretches).or_else(|| {
+        let each: Vec<f64> = runs.iter().map(|run| run.cost.tokens_per_second).collect();
+        Summary::of(&each)
+    })
+}
+
 /// Sums up lengths over seeds.
 fn lengths(runs: &[Trained]) -> Vec<LengthResult> {
     let Some(first) = runs.first() else { return Vec::new() };
@@ -358,16 +366,22 @@ fn lengths(runs: &[Trained]) -> Vec<LengthResult> {
         .lengths
         .iter()
         .map(|at| {
-            let same = |run: &Trained| {
-                let found =
-                    run.lengths.iter().find(|b| b.length == at.length && b.scaling == at.scaling);
-                found.and_then(|found| found.figures.as_ref()).map(|figures| figures.whole.loss)
+            let over_seeds = |measure: Measure| {
+                let same = |run: &Trained| {
+                    let found = run
+                        .lengths
+                        .iter()
+                        .find(|b| b.length == at.length && b.scaling == at.scaling);
+                    found?.figures.as_ref().and_then(|figures| measure.of(&figures.whole))
+                };
+                let values: Option<Vec<f64>> = runs.iter().map(same).collect();
+                Summary::of(&values?)
             };
-            let losses: Option<Vec<f64>> = runs.iter().map(same).collect();
             LengthResult {
                 scaling: at.scaling.clone(),
                 length: at.length,
-                loss: losses.and_then(|losses| Summary::of(&losses)),
+                loss: over_seeds(Measure::Loss),
+                bits_per_byte: over_seeds(Measure::BitsPerByte),
                 missing: at.missing.clone(),
             }
         })

@@ -3,6 +3,8 @@
 //! Successive halving (Jamieson & Talwalkar 2016, <https://arxiv.org/abs/1502.07943>): all samples get a short run, the
 //! best third a run three times as long, and so on until one is left. Every cell gets the same samples.
 
+use std::fmt;
+
 use whatwhere_random::Random;
 use whatwhere_training::{RunSettings, interrupt::Interrupt};
 
@@ -11,6 +13,7 @@ use crate::{
     budget::Budget,
     compare::{Comparison, Corpora, Observer},
     grid::{Axis, Cell},
+    measure::Measure,
     results::Results,
 };
 
@@ -24,8 +27,8 @@ pub struct Search {
 /// Values of one setting.
 #[derive(Clone, Debug, PartialEq)]
 enum Range {
-    /// Evenly in the logarithm.
-    Between { key: String, low: f64, high: f64 },
+    /// Evenly in the logarithm; whole numbers where both ends are.
+    Between { key: String, low: f64, high: f64, whole: bool },
     /// One of a list.
     OneOf(Axis),
 }
@@ -56,7 +59,8 @@ impl Search {
         observer: &mut dyn Observer,
     ) -> Result<Option<Results>, Error> {
         let mut cells = comparison.cells()?;
-        let mut tuned = comparison.clone();
+        self.check(&cells)?;
+        let mut tuned = Comparison { search: Some(self.clone()), ..comparison.clone() };
         for cell in &mut cells {
             let Some(best) = self.best(comparison, cell, corpora, interrupt, observer)? else {
                 return Ok(None);
@@ -69,6 +73,27 @@ impl Search {
             cell.settings = best.settings;
         }
         tuned.run_cells(&cells, corpora, interrupt, observer)
+    }
+
+    /// Refuses samples of which none can be trained, or which cannot be ranked, before anything trains.
+    pub fn check(&self, cells: &[Cell]) -> Result<(), Error> {
+        for cell in cells {
+            let Ok(settings) = &cell.settings else { continue };
+            let samples = self.samples(settings)?;
+            let reasons = || samples[1..].iter().map(|sample| sample.settings.as_ref().err());
+            if let (true, Some(reason)) =
+                (reasons().all(|e| e.is_some()), reasons().flatten().next())
+            {
+                return Err(Error::Request(format!(
+                    "--search: every sample of {} is refused, the first because {reason}",
+                    cell.name
+                )));
+            }
+            if let Err(reason) = Measure::of_cells(&samples) {
+                return Err(Error::Request(format!("--range: samples cannot be ranked: {reason}")));
+            }
+        }
+        Ok(())
     }
 
     /// The best sample of a cell: nothing inside if none could be trained, nothing at all if interrupted.
@@ -88,14 +113,21 @@ impl Search {
         };
         let mut samples = self.samples(settings)?;
         let rounds = (samples.len() as f64).log(THIN as f64).ceil() as u32;
+        let mut before = 0;
         for round in 0..rounds {
             let steps = (full / (THIN as u64).pow(rounds - round)).max(FEWEST).min(full);
+            if steps == std::mem::replace(&mut before, steps) {
+                // The same runs again: they are in the order of the last round already.
+                samples.truncate(samples.len().div_ceil(THIN));
+                continue;
+            }
             let runs = Comparison {
                 seeds: 1,
                 budget: Some(Budget::Steps(steps)),
                 lengths: Some(Vec::new()),
                 bleu: false,
                 baseline: None,
+                search: None,
                 folder: comparison
                     .folder
                     .join("search")
@@ -103,7 +135,12 @@ impl Search {
                     .join(format!("round-{}", round + 1)),
                 ..comparison.clone()
             };
-            let Some(results) = runs.run_cells(&samples, corpora, interrupt, observer)? else {
+            // Only their ends are looked at.
+            let mut short = samples.clone();
+            for settings in short.iter_mut().filter_map(|sample| sample.settings.as_mut().ok()) {
+                settings.training.evaluate_every = u64::MAX >> 1; // the largest that TOML can hold
+            }
+            let Some(results) = runs.run_cells(&short, corpora, interrupt, observer)? else {
                 return Ok(None);
             };
             let keep = samples.len().div_ceil(THIN);
@@ -122,6 +159,7 @@ impl Search {
             key: "training.lr".into(),
             low: settings.training.lr / AROUND,
             high: settings.training.lr * AROUND,
+            whole: false,
         };
         let ranges =
             if self.ranges.is_empty() { std::slice::from_ref(&around) } else { &self.ranges };
@@ -158,15 +196,36 @@ fn said(change: &str) -> String {
     format!("{} {value}", key.rsplit('.').next().unwrap_or(key))
 }
 
+impl fmt::Display for Search {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ranges: Vec<String> = self.ranges.iter().map(ToString::to_string).collect();
+        let around = format!("training.lr within a factor of {AROUND} of its setting");
+        let ranges = if ranges.is_empty() { around } else { ranges.join(" and ") };
+        write!(f, "{} samples of {ranges} for each cell, by successive halving", self.samples)
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Between { key, low, high, .. } => write!(f, "{key} from {low} to {high}"),
+            Self::OneOf(Axis { key, values }) => write!(f, "{key} among {}", values.join(", ")),
+        }
+    }
+}
+
 impl Range {
     fn parse(text: &str) -> Result<Self, Error> {
-        let Axis { key, values } = Axis::parse(text)?;
+        let Axis { key, values } = Axis::of_flag("--range", text)?;
         let Some((low, high)) = values.first().and_then(|value| value.split_once("..")) else {
             return Ok(Self::OneOf(Axis { key, values }));
         };
         let number = |text: &str| text.trim().parse::<f64>().ok().filter(|value| *value > 0.0);
         match (number(low), number(high)) {
-            (Some(low), Some(high)) if low < high => Ok(Self::Between { key, low, high }),
+            (Some(least), Some(most)) if least < most => {
+                let whole = [low, high].iter().all(|end| end.trim().parse::<u64>().is_ok());
+                Ok(Self::Between { key, low: least, high: most, whole })
+            }
             _ => Err(Error::Request(format!(
                 "--range {text}: expected two numbers above 0, the lower first"
             ))),
@@ -176,9 +235,12 @@ impl Range {
     /// `key=value`.
     fn draw(&self, random: &mut Random) -> String {
         match self {
-            Self::Between { key, low, high } => {
+            Self::Between { key, low, high, whole } => {
                 let share = random.below(1 << 20) as f64 / f64::from(1 << 20);
                 let value = low * (high / low).powf(share);
+                if *whole {
+                    return format!("{key}={value:.0}");
+                }
                 // Three digits are what a person would write.
                 let digits = 2 - value.log10().floor() as i32;
                 let scale = 10_f64.powi(digits);
@@ -203,6 +265,23 @@ mod tests {
         assert!(parse("lr=1e-2..1e-4").unwrap_err().contains("the lower first"));
         assert!(parse("lr=0..1").unwrap_err().contains("above 0"));
         assert!(Search::parse(1, &[]).is_err());
+        assert!(parse("widht=64,128").unwrap_err().starts_with("--range widht=64,128: no setting"));
+    }
+
+    #[test]
+    fn a_width_is_searched_and_samples_that_are_all_refused_are_an_error() {
+        let cells = crate::grid::cells("", &[], &[]).unwrap();
+        let search = |range: &str| Search::parse(6, &[range.into()]).unwrap();
+        let widths = search("width=64,128").samples(&RunSettings::default()).unwrap();
+        let widths = widths[1..].iter().map(|sample| sample.settings.as_ref().unwrap().model.width);
+        assert!(widths.into_iter().all(|width| [64, 128].contains(&width)));
+        assert!(search("layers=1..9").check(&cells).is_ok());
+
+        let reason = search("heads=7,9").check(&cells).unwrap_err().to_string();
+        assert!(reason.contains("every sample of the settings is refused"), "{reason}");
+        assert!(reason.contains("does not divide width = 256"), "{reason}");
+        let reason = search("data.valid_share=0.2,0.3").check(&cells).unwrap_err().to_string();
+        assert!(reason.contains("samples cannot be ranked"), "{reason}");
     }
 
     #[test]

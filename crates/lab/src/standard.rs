@@ -27,19 +27,14 @@ pub fn comparisons(folder: &Path) -> Vec<Comparison> {
     let comparison = |title: &str, settings: &str, name: &str| Comparison {
         title: title.into(),
         settings: settings.into(),
-        changes: Vec::new(),
         axes: vec![Axis {
             key: "model.attention.position".into(),
             values: POSITIONS.map(Into::into).to_vec(),
         }],
-        seeds: 1,
-        budget: None,
-        lengths: None,
         tokens: TOKENS,
-        bleu: false,
-        jobs: 1,
         baseline: Some("rotary".into()),
         folder: folder.join(name),
+        ..Comparison::default()
     };
     vec![
         comparison("Positions on tiny Shakespeare", TEXT, "text"),

@@ -33,16 +33,12 @@ fn comparison(folder: &Path, axes: &[&str]) -> Comparison {
     Comparison {
         title: "a test".into(),
         settings: SETTINGS.into(),
-        changes: Vec::new(),
         axes: axes.iter().map(|axis| Axis::parse(axis).expect("an axis")).collect(),
         seeds: 2,
-        budget: None,
         lengths: Some(vec![32, 64]),
         tokens: 256,
-        bleu: false,
-        jobs: 1,
-        baseline: None,
         folder: folder.into(),
+        ..Comparison::default()
     }
 }
 
@@ -101,6 +97,8 @@ fn comparable(mut results: Results) -> Results {
         if let Outcome::Trained { runs } = &mut cell.outcome {
             for run in runs {
                 run.cost.tokens_per_second = 0.0;
+                run.cost.stretches.clear();
+                run.cost.load = None;
                 run.cost.peak_memory = None;
                 run.cost.jobs = 1;
             }
@@ -257,7 +255,11 @@ fn tasks_are_ranked_by_right_answers() {
     let results = run(&task, &mut Count::default()).unwrap();
     assert_eq!(results.measure, Measure::Accuracy);
     assert!(results.cells.iter().all(|cell| cell.solved == Some(0) && cell.lengths.is_empty()));
-    assert!(results.verdict()[0].contains("None solves the task"), "{:?}", results.verdict());
+    let said = &results.verdict()[0];
+    assert!(
+        said.starts_with("The task is not solved by any of them within 6 updates; `"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -306,4 +308,80 @@ fn lengths_say_what_cannot_be_read() {
     let figures = rotary[1].figures.as_ref().unwrap();
     let ends: Vec<usize> = figures.places.iter().map(|(end, _)| *end).collect();
     assert_eq!(ends, [32, 64, 128, 256]);
+}
+
+#[test]
+fn other_tokenizers_are_ranked_by_bits_per_byte_and_other_questions_not_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let axis = r#"tokenizer=bytes,{kind="bpe",vocabulary=300}"#;
+    let tokens = Comparison { seeds: 1, ..comparison(&folder.path().join("tokens"), &[axis]) };
+    let results = run(&tokens, &mut Count::default()).unwrap();
+    assert_eq!((results.measure, &results.not_ranked), (Measure::BitsPerByte, &None));
+    let bits: Vec<f64> =
+        results.ranking().iter().map(|cell| cell.bits_per_byte.unwrap().mean).collect();
+    assert!(bits[0] <= bits[1], "{bits:?}");
+    // At the start nats per token and bits per byte rank them the other way round.
+    assert_eq!(results.ranking()[0].name, "bpe vocabulary=300");
+    let by_nats = |cell: usize| results.cells[cell].loss.unwrap().mean;
+    assert!(by_nats(0) < by_nats(1), "{} {}", by_nats(0), by_nats(1));
+    assert!(results.verdict()[0].contains("bits per byte"), "{:?}", results.verdict());
+    let difference = results.cells[1].difference.unwrap().mean;
+    assert!((difference - (bits[0] - bits[1])).abs() < 1e-9, "{difference}");
+
+    let axis = r#"objective=masked,{kind="masked",share=0.5}"#;
+    let mut questions = comparison(&folder.path().join("questions"), &[axis]);
+    questions.changes = vec!["family=encoder".into()];
+    let results = run(&questions, &mut Count::default()).unwrap();
+    let said = &results.verdict()[0];
+    assert!(said.starts_with("These are not ranked: they predict different things"), "{said}");
+    assert!(results.cells.iter().all(|cell| cell.difference.is_none()));
+    let html = report::html(std::slice::from_ref(&results));
+    assert!(html.contains("Figures, not ranked") && html.contains("predict different things"));
+    let object = serde_json::to_value(&results).unwrap();
+    assert!(object["not_ranked"].as_str().unwrap().contains("predict different things"));
+}
+
+#[test]
+fn cells_are_held_against_the_first_that_trains() {
+    let folder = tempfile::tempdir().unwrap();
+    let axes = ["score=additive,scaled_dot", "position=rotary,alibi"];
+    let results = run(&comparison(folder.path(), &axes), &mut Count::default()).unwrap();
+    assert_eq!(results.baseline, "additive, alibi");
+    let missing = results.baseline_missing.as_deref();
+    assert_eq!(missing, Some("additive, rotary"));
+    let said = "`additive, rotary` could not be trained, so that the others are held against `additive, alibi`.";
+    assert!(results.verdict().contains(&said.into()), "{:?}", results.verdict());
+    assert!(results.cells[2..].iter().all(|cell| cell.difference.is_some()));
+}
+
+#[test]
+fn a_report_says_what_made_it_and_what_the_runs_really_had() {
+    let folder = tempfile::tempdir().unwrap();
+    let request = Comparison {
+        seeds: 1,
+        changes: vec!["steps=1000".into(), "evaluate_every=100".into()],
+        budget: Some("steps=10".parse().unwrap()),
+        search: Some(Search::parse(2, &["lr=1e-3..1e-2".into()]).unwrap()),
+        command: Some("whatwhere compare --over position=none,polar".into()),
+        ..comparison(folder.path(), &["position=none,polar"])
+    };
+    let results = run(&request, &mut Count::default()).unwrap();
+    let curve = &results.cells[0].runs()[0].curve;
+    assert!(curve.len() >= 8, "a budget below evaluate_every has a curve: {curve:?}");
+    assert!(results.settings.contains("steps = 10\n"), "{}", results.settings);
+    assert!(!results.settings.contains("position ="), "cells differ in it: {}", results.settings);
+    let own = &results.cells[1].own;
+    assert!(own.contains(&("model.attention.position".into(), "\"polar\"".into())), "{own:?}");
+    let html = report::html(std::slice::from_ref(&results));
+    for expected in [
+        "<pre>whatwhere compare --over position=none,polar</pre>",
+        "Searched before: 2 samples of training.lr from 0.001 to 0.01",
+        concat!("whatwhere ", env!("CARGO_PKG_VERSION")),
+        "Data: vocabulary 256; train",
+        "Model: decoder, 1 layers, width 16, 2 heads, trained on windows of 32 tokens",
+        "What they are",
+        "<dt><code>polar</code></dt>",
+    ] {
+        assert!(html.contains(expected), "{expected}");
+    }
 }

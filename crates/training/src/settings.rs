@@ -10,7 +10,7 @@ use whatwhere_data::{
 use whatwhere_transformer::{Family, ModelSettings};
 
 use crate::{
-    Error,
+    Error, keys,
     optimizer::Optimizer,
     schedule::{Cosine, Schedule},
 };
@@ -87,12 +87,14 @@ impl Default for TrainingSettings {
 }
 
 impl RunSettings {
-    /// Reads and checks TOML, after setting `key=value` pairs in it: `model.attention.position=polar`.
+    /// Reads and checks TOML, after setting `key=value` pairs in it: `model.attention.position=polar`, or by its short
+    /// name ([`full_key`](crate::full_key)) `position=polar`.
     pub fn read(text: &str, changes: &[String]) -> Result<Self, Error> {
         let mut table: toml::Table =
             toml::from_str(text).map_err(|e| Error::Settings(e.to_string()))?;
         for change in changes {
-            set(&mut table, change)?;
+            let wrong = |reason| Error::Settings(format!("--set {change}: {reason}"));
+            set(&mut table, &keys::expanded(change).map_err(wrong)?)?;
         }
         // Read again as text, so that an error can show its line.
         let text = toml::to_string(&table).map_err(|e| Error::Settings(e.to_string()))?;
@@ -279,6 +281,16 @@ mod tests {
     }
 
     #[test]
+    fn short_names_reach_the_setting_called_so() {
+        let changes = ["position=alibi", "kv_heads=2", "steps=7", "feed_forward=96"];
+        let run = RunSettings::read("", &changes.map(Into::into)).unwrap();
+        let attention = run.model.attention(whatwhere_transformer::Site::Decoder, 0).unwrap();
+        assert_eq!(attention.position[0].name(), "alibi");
+        assert_eq!((attention.kv_heads, run.training.steps), (Some(2), 7));
+        assert_eq!(run.model.feed_forward, Some(96));
+    }
+
+    #[test]
     fn a_name_grows_into_a_table() {
         let text = "[model.attention]\nposition = 'rotary'";
         let run = RunSettings::read(text, &["model.attention.position.base=500.0".into()]).unwrap();
@@ -320,6 +332,8 @@ mod tests {
             ("[model]\nfamily = 'encoder'", "data.objective=next_token", "use masked"),
             ("", "model.family=encoder_decoder", "data.objective = next_token"),
             ("", "data.objective={kind='masked',hidden=0.2}", "objective.hidden = 0.2"),
+            ("", "stepz=3", "--set stepz=3: no setting is called stepz; there are"),
+            ("", "dropout=0.1", "say which: model.dropout, model.attention.dropout"),
         ];
         for (text, change, expected) in cases {
             let text =

@@ -12,6 +12,7 @@ use whatwhere_lab::{
     budget::Budget,
     compare::{Comparison, Corpora},
     grid::Axis,
+    record::{self, Request},
     report,
     results::Results,
     search::Search,
@@ -63,7 +64,8 @@ pub(crate) struct Compare {
     /// What a search samples, such as lr=1e-4..1e-2 (evenly in the logarithm) or width=64,128; default lr around its setting.
     #[arg(long, value_name = "KEY=LOW..HIGH", requires = "search")]
     range: Vec<String>,
-    /// Where everything goes; the same comparison goes on in it. Default comparisons/NAME of the settings.
+    /// Where everything goes; the same comparison goes on in it. Default comparisons/NAME-SETTING, by the settings' name and
+    /// what is compared.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// Print the results as one JSON object.
@@ -72,8 +74,6 @@ pub(crate) struct Compare {
 }
 
 pub(crate) fn run(args: &Compare) -> anyhow::Result<()> {
-    let folder =
-        args.out.clone().unwrap_or_else(|| PathBuf::from("comparisons").join(args.settings.name()));
     if args.over.is_empty() && !args.settings.are_given() {
         let hint = "try --over position=rotary,alibi,polar; without a command, a comparison of positions runs";
         return Err(Failure::usage("nothing to compare: found no --over", hint).into());
@@ -84,6 +84,12 @@ pub(crate) fn run(args: &Compare) -> anyhow::Result<()> {
         .map(|text| Axis::parse(text))
         .collect::<Result<Vec<_>, _>>()
         .map_err(usage)?;
+    let search = args
+        .search
+        .map(|samples| Search::parse(samples, &args.range))
+        .transpose()
+        .map_err(usage)?;
+    let folder = args.out.clone().unwrap_or_else(|| folder(&axes, args));
     let comparison = Comparison {
         title: format!("Comparison of {}", title(&axes, args)),
         settings: args.settings.read()?.to_toml()?,
@@ -100,22 +106,21 @@ pub(crate) fn run(args: &Compare) -> anyhow::Result<()> {
         bleu: args.bleu,
         baseline: args.baseline.clone(),
         jobs: args.jobs,
+        search,
+        command: Some(verb::command_line()),
         folder: folder.clone(),
     };
     // Before anything trains.
-    comparison.cells().map_err(usage)?;
-    let search = args
-        .search
-        .map(|samples| Search::parse(samples, &args.range))
-        .transpose()
-        .map_err(usage)?;
+    let cells = comparison.cells().map_err(usage)?;
+    if let Some(search) = &comparison.search {
+        search.check(&cells).map_err(usage)?;
+    }
+    Request::of(&comparison)?.claim(&folder).map_err(|e| {
+        Failure::usage(e.to_string(), "name another folder with --out, or remove this one")
+    })?;
     let interrupt = Interrupt::new()?;
     let mut progress = Progress::new();
-    let mut corpora = Corpora::default();
-    let results = match search {
-        None => comparison.run(&mut corpora, &interrupt, &mut progress)?,
-        Some(search) => search.run(&comparison, &mut corpora, &interrupt, &mut progress)?,
-    };
+    let results = comparison.run(&mut Corpora::default(), &interrupt, &mut progress)?;
     drop(progress);
     finish(results.map(|results| vec![results]), &folder, args.json)
 }
@@ -141,7 +146,8 @@ pub(crate) fn run_standard(args: &Standard) -> anyhow::Result<()> {
     let mut corpora = Corpora::default();
     let mut all = Vec::new();
     for comparison in standard::comparisons(&folder) {
-        let comparison = Comparison { jobs: args.jobs, ..comparison };
+        let command = Some(verb::command_line());
+        let comparison = Comparison { jobs: args.jobs, command, ..comparison };
         say!("{}", comparison.title);
         let mut progress = Progress::new();
         match comparison.run(&mut corpora, &interrupt, &mut progress)? {
@@ -159,20 +165,31 @@ fn finish(results: Option<Vec<Results>>, folder: &Path, json: bool) -> anyhow::R
         say!("hint: the same command goes on in {}", folder.display());
         std::process::exit(EXIT_CODE);
     };
-    let report = report::save(&results, folder)?;
     if let Some(reason) = results.iter().find_map(Results::nothing_trained) {
         bail!("no cell could be trained: {reason}");
     }
+    let is_kept = record::says_more(folder, &results);
+    let report = match is_kept {
+        true => folder.join("report.html"),
+        false => report::save(&results, folder)?,
+    };
     let mut out = io::stdout();
     if json {
         writeln!(out, "{}", json!({ "report": report, "results": results }))?;
-        return Ok(());
+    } else {
+        for results in &results {
+            ranking::print(results, &mut out)?;
+        }
+        writeln!(out, "report: {}", report.display())?;
     }
-    for results in &results {
-        ranking::print(results, &mut out)?;
+    if is_kept {
+        say!("the report is of before: it has runs that failed now");
     }
-    writeln!(out, "report: {}", report.display())?;
-    Ok(())
+    match results.iter().map(Results::failed).sum() {
+        0 => Ok(()),
+        1 => bail!("a cell failed; the same command tries it again"),
+        failed => bail!("{failed} cells failed; the same command tries them again"),
+    }
 }
 
 fn usage(error: whatwhere_lab::Error) -> anyhow::Error {
@@ -187,4 +204,12 @@ fn title(axes: &[Axis], args: &Compare) -> String {
         true => args.settings.name(),
         false => format!("{} ({})", keys.join(" and "), args.settings.name()),
     }
+}
+
+/// `comparisons/tiny-position`: by the settings, and by what is compared of them.
+fn folder(axes: &[Axis], args: &Compare) -> PathBuf {
+    let keys = axes.iter().map(|axis| axis.key.rsplit('.').next().unwrap_or(&axis.key).to_owned());
+    let search = args.search.map(|_| "search".to_owned());
+    let parts: Vec<String> = [args.settings.name()].into_iter().chain(keys).chain(search).collect();
+    PathBuf::from("comparisons").join(parts.join("-"))
 }

@@ -29,7 +29,8 @@ pub(crate) struct Settings {
     /// What to learn from: a file or folder, in place of the settings' own.
     #[arg(long, value_name = "PATH")]
     pub(crate) data: Option<PathBuf>,
-    /// Change a setting, such as training.steps=500 or model.attention.position=polar; can be repeated.
+    /// Change a setting, such as steps=500 or position=polar, or with its full name model.attention.position=polar; can be
+    /// repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) changes: Vec<String>,
 }
@@ -75,4 +76,17 @@ impl Settings {
 /// `--jobs`: at least one run at a time.
 pub(crate) fn jobs(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|jobs| *jobs > 0).ok_or_else(|| "expected a number, at least 1".into())
+}
+
+/// The command as it could be typed again.
+pub(crate) fn command_line() -> String {
+    let words = std::env::args().skip(1).map(|word| {
+        match word.is_empty()
+            || word.contains(|c: char| !(c.is_alphanumeric() || "-_./=,:+".contains(c)))
+        {
+            true => format!("'{}'", word.replace('\'', r"'\''")),
+            false => word,
+        }
+    });
+    std::iter::once("whatwhere".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }

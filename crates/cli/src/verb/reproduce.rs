@@ -108,7 +108,8 @@ fn list(json: bool) -> anyhow::Result<()> {
         writeln!(out, "  reported: {}", claim.reports)?;
         writeln!(out, "  here: {}", claim.scaled_down.unwrap_or("as published"))?;
         let data = claim.data.map_or(String::new(), |data| format!("; --data: {data}"));
-        writeln!(out, "  about {} minutes on two cores{data}", claim.minutes)?;
+        let plural = if claim.minutes == 1 { "" } else { "s" };
+        writeln!(out, "  about {} minute{plural} on two cores{data}", claim.minutes)?;
     }
     Ok(())
 }

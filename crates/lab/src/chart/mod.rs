@@ -25,7 +25,7 @@ pub use axis::{Axis, Scale};
 pub use bars::{Bar, Bars};
 pub use heat::Heat;
 pub use lines::{Lines, Series};
-pub use page::{STYLE, page, standalone};
+pub use page::{STYLE, inline, page, standalone};
 pub use panels::{Content, Panel, Panels};
 pub use scatter::{Dot, Scatter};
 pub use svg::escape;

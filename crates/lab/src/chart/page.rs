@@ -30,3 +30,39 @@ pub fn page(title: &str, body: &str) -> String {
          <style>\n{PAGE}{STYLE}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
     )
 }
+
+/// A paragraph as HTML: `code` between backticks and <links> as doc comments have them.
+pub fn inline(words: &str) -> String {
+    let mut html = String::new();
+    for (i, part) in words.split('`').enumerate() {
+        if i % 2 == 1 {
+            html.push_str(&format!("<code>{}</code>", escape(part)));
+            continue;
+        }
+        for (i, part) in part.split("<https://").enumerate() {
+            match part.split_once('>') {
+                Some((address, rest)) if i > 0 => {
+                    let address = escape(&format!("https://{address}"));
+                    html.push_str(&format!("<a href=\"{address}\">{address}</a>{}", escape(rest)));
+                }
+                _ => html.push_str(&escape(part)),
+            }
+        }
+    }
+    html
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doc_comments_become_html() {
+        assert_eq!(inline("a `b < c` d & e"), "a <code>b &lt; c</code> d &amp; e");
+        let link = "see <a href=\"https://a.b/c\">https://a.b/c</a>, \"2 &gt; 1\"";
+        assert_eq!(
+            inline("see <https://a.b/c>, \"2 > 1\""),
+            link.replace("\"2", "&quot;2").replace("1\"", "1&quot;")
+        );
+    }
+}

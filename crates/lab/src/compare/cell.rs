@@ -6,16 +6,19 @@ use serde::{Deserialize, Serialize};
 use whatwhere_data::{Corpus, Split};
 use whatwhere_files as files;
 use whatwhere_training::{
-    Ending, Evaluation, Folder, Observer, Record, Run, RunSettings, Trainer, Translation, bleu,
+    Ending, Evaluation, Folder, Record, Run, RunSettings, Trainer, Translation, bleu,
     evaluate, interrupt::Interrupt, trainer,
 };
 
+use super::pace::Pace;
 use crate::{
     Error,
     budget::tokens_per_step,
     compare::Comparison,
-    cost::{self, Flops},
+    cost::{self, Flops, Load},
     extrapolate::{AtLength, Lengths},
+    grid::Cell,
+    measure::Measure,
 };
 
 /// What came of a run.
@@ -34,6 +37,9 @@ pub struct Trained {
     /// BLEU of translations with beam 4, where asked for.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bleu: Option<f64>,
+    /// How much there was to read.
+    #[serde(default)]
+    pub data: String,
     /// The beginning of the held-out data as text, to look at attention.
     pub sample: String,
     /// Validation while it learned.
@@ -49,17 +55,26 @@ pub struct Trained {
 pub struct Point {
     /// Updates done.
     pub step: u64,
-    /// Validation loss.
+    /// Validation loss, nats per token.
     pub loss: f64,
+    /// The same in bits per byte, where tokens stand for text.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub bits_per_byte: Option<f64>,
     /// Share of targets that are the likeliest token.
     pub accuracy: f64,
 }
 
 /// What a run cost.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// Of training, the median over its records.
+    /// Of training, the median over its stretches.
     pub tokens_per_second: f64,
+    /// Tokens per second of each stretch of the run; none where it was too short to have any.
+    #[serde(default)]
+    pub stretches: Vec<f64>,
+    /// What other programs did to the machine meanwhile; not known everywhere.
+    #[serde(default)]
+    pub load: Option<Load>,
     /// Runs that were trained at the same time, this one included.
     #[serde(default = "one")]
     pub jobs: usize,
@@ -78,6 +93,49 @@ fn one() -> usize {
 /// Tokens of a sample.
 const SAMPLE: usize = 64;
 
+/// How much of the held-out data a quality is of: the same for all cells of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Amount {
+    /// All there is.
+    All,
+    /// So many tokens.
+    Tokens(usize),
+    /// So many bytes of text, for cells that cut it into other tokens.
+    Bytes(usize),
+}
+
+impl Amount {
+    /// At least as much as a comparison asks for, and as any cell evaluates while it trains.
+    pub(super) fn of(comparison: &Comparison, cells: &[Cell]) -> Self {
+        let mut most = comparison.tokens;
+        for settings in cells.iter().filter_map(|cell| cell.settings.as_ref().ok()) {
+            let training = &settings.training;
+            if training.evaluate_batches == 0 {
+                return Self::All;
+            }
+            let each = tokens_per_step(settings) / training.accumulate;
+            most = most.max(each as usize * training.evaluate_batches);
+        }
+        match Measure::of_cells(cells) {
+            Ok(Measure::BitsPerByte) => Self::Bytes(most),
+            _ => Self::Tokens(most),
+        }
+    }
+
+    /// In tokens of a corpus; nothing for all.
+    fn tokens(self, corpus: &Corpus, split: Split) -> Option<usize> {
+        match self {
+            Self::All => None,
+            Self::Tokens(tokens) => Some(tokens),
+            Self::Bytes(bytes) => {
+                let each = corpus.bytes_per_token(split).unwrap_or(1.0);
+                Some(((bytes as f64 / each) as usize).max(1))
+            }
+        }
+    }
+}
+
 /// What must not change for an outcome to hold.
 #[derive(Serialize, Deserialize)]
 struct Kept {
@@ -89,6 +147,7 @@ struct Kept {
 
 #[derive(PartialEq, Serialize, Deserialize)]
 struct Asked {
+    amount: Amount,
     lengths: Option<Lengths>,
     bleu: bool,
 }
@@ -98,10 +157,14 @@ fn outcome(folder: &Folder) -> PathBuf {
 }
 
 /// How a run was trained: beside it, because only the process that trains can know it.
-#[derive(Clone, Copy, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 struct Conditions {
     jobs: usize,
     peak_memory: Option<u64>,
+    #[serde(default)]
+    stretches: Vec<f64>,
+    #[serde(default)]
+    load: Option<Load>,
 }
 
 impl Conditions {
@@ -113,15 +176,20 @@ impl Conditions {
         serde_json::from_str(&fs::read_to_string(Self::path(folder)).ok()?).ok()
     }
 
-    fn save(self, folder: &Folder) -> Result<(), Error> {
-        let text = serde_json::to_string(&self).expect("numbers");
+    fn save(&self, folder: &Folder) -> Result<(), Error> {
+        let text = serde_json::to_string(self).expect("numbers");
         Ok(files::replace(&Self::path(folder), |writer| writer.write_all(text.as_bytes()))?)
     }
 
     /// Of a run that was begun under these conditions and went on under others.
     fn then(self, later: Self) -> Self {
         let jobs = self.jobs.max(later.jobs);
-        Self { jobs, peak_memory: self.peak_memory.filter(|_| jobs == 1) }
+        Self {
+            jobs,
+            peak_memory: self.peak_memory.max(later.peak_memory).filter(|_| jobs == 1),
+            stretches: [self.stretches, later.stretches].concat(),
+            load: Load::worse(self.load, later.load),
+        }
     }
 }
 
@@ -131,6 +199,7 @@ pub(super) fn load(
     settings: &RunSettings,
     corpus: &Corpus,
     comparison: &Comparison,
+    amount: Amount,
 ) -> Result<Option<Trained>, Error> {
     if !folder.has_run() {
         return Ok(None);
@@ -147,24 +216,24 @@ pub(super) fn load(
         let folder = folder.path().into();
         return Err(whatwhere_training::Error::DataChanged { folder }.into());
     }
-    let asked = asked(comparison, kept.trained.length, corpus.tokens(split(corpus)).is_some());
+    let asked = asked(comparison, amount, kept.trained.length, corpus);
     Ok((kept.asked == asked).then_some(kept.trained))
 }
 
-fn asked(comparison: &Comparison, trained: usize, is_text: bool) -> Asked {
+fn asked(comparison: &Comparison, amount: Amount, trained: usize, corpus: &Corpus) -> Asked {
+    let split = split(corpus);
+    let is_text = corpus.tokens(split).is_some();
     let lengths = comparison.lengths.clone().unwrap_or_else(|| Lengths::multiples(trained));
-    let lengths = Lengths { lengths, tokens: comparison.tokens, scalings: true };
+    let tokens = match amount {
+        Amount::Bytes(_) => Amount::Bytes(comparison.tokens).tokens(corpus, split),
+        _ => None,
+    };
+    let tokens = tokens.unwrap_or(comparison.tokens);
+    let lengths = Lengths { lengths, tokens, scalings: true };
     Asked {
+        amount,
         lengths: Some(lengths).filter(|lengths| is_text && !lengths.lengths.is_empty()),
         bleu: comparison.bleu,
-    }
-}
-
-struct Listener<'a>(&'a mut dyn FnMut(&Record, u64));
-
-impl Observer for Listener<'_> {
-    fn updated(&mut self, record: &Record, step: u64) {
-        (self.0)(record, step);
     }
 }
 
@@ -183,10 +252,18 @@ pub(super) fn train(
         false => Trainer::start(settings, corpus.clone(), folder.clone())?,
     };
     let before = Conditions::load(folder).filter(|_| trainer.step() > 0);
-    let ending = trainer.run(interrupt, &mut Listener(updated))?;
+    let steps = trainer.settings().training.steps;
+    let (mut pace, clock) = (Pace::new(steps, updated), cost::Clock::start());
+    let ending = trainer.run(interrupt, &mut pace)?;
+    let stretches = std::mem::take(&mut pace.stretches);
+    let load = clock.and_then(|clock| clock.load());
     let peak_memory = cost::peak_memory().filter(|_| jobs == 1);
-    let now = Conditions { jobs, peak_memory };
-    before.map_or(now, |before| before.then(now)).save(folder)?;
+    let now = Conditions { jobs, peak_memory, stretches, load };
+    match before {
+        Some(before) => before.then(now),
+        None => now,
+    }
+    .save(folder)?;
     Ok(ending)
 }
 
@@ -195,6 +272,7 @@ pub(super) fn measure(
     folder: &Folder,
     corpus: &Corpus,
     comparison: &Comparison,
+    amount: Amount,
 ) -> Result<Trained, Error> {
     let run = Run::open(folder.path())?;
     let split = split(corpus);
@@ -202,27 +280,35 @@ pub(super) fn measure(
         let reason = "nothing is held out; set data.valid_share above 0, or name a file for it";
         return Err(Error::Request(reason.into()));
     }
-    let asked = asked(comparison, run.settings.training.length, corpus.tokens(split).is_some());
+    let asked = asked(comparison, amount, run.settings.training.length, corpus);
     let lengths = match &asked.lengths {
         Some(lengths) => lengths.measure(&run, corpus, split, |_| {})?,
         None => Vec::new(),
     };
     let records = records(folder);
     let conditions = Conditions::load(folder);
+    let stretches = conditions.as_ref().map_or(Vec::new(), |found| found.stretches.clone());
+    let speeds = match stretches.is_empty() {
+        true => records.iter().filter_map(speed).collect(),
+        false => stretches.clone(),
+    };
     let trained = Trained {
         seed: run.settings.seed,
         steps: run.settings.training.steps,
         length: run.settings.training.length,
         split: split.name().into(),
-        quality: quality(&run, corpus, split, comparison.tokens)?,
+        quality: quality(&run, corpus, split, amount)?,
         bleu: if asked.bleu { bleu(&run, corpus, split)? } else { None },
+        data: corpus.describe().to_string(),
         sample: sample(&run, corpus, split)?,
         curve: records.iter().filter_map(point).collect(),
         lengths,
         cost: Cost {
-            tokens_per_second: median(records.iter().filter_map(speed).collect()),
-            jobs: conditions.map_or(1, |conditions| conditions.jobs),
-            peak_memory: conditions.and_then(|conditions| conditions.peak_memory),
+            tokens_per_second: median(speeds),
+            stretches,
+            load: conditions.as_ref().and_then(|found| found.load),
+            jobs: conditions.as_ref().map_or(1, |found| found.jobs),
+            peak_memory: conditions.and_then(|found| found.peak_memory),
             parameters: run.model().size(),
             flops: Flops::of(&run.settings, corpus.vocabulary())?,
         },
@@ -238,12 +324,11 @@ fn split(corpus: &Corpus) -> Split {
     if corpus.has(Split::Test) { Split::Test } else { Split::Valid }
 }
 
-/// The figures at the trained length, of at least as many batches as an evaluation while training.
-fn quality(run: &Run, corpus: &Corpus, split: Split, tokens: usize) -> Result<Evaluation, Error> {
+/// The figures at the trained length.
+fn quality(run: &Run, corpus: &Corpus, split: Split, amount: Amount) -> Result<Evaluation, Error> {
     let batches = trainer::batches(&run.settings, corpus, split)?;
     let each = tokens_per_step(&run.settings) / run.settings.training.accumulate;
-    let limit = tokens.div_ceil(each as usize).max(run.settings.training.evaluate_batches);
-    let limit = Some(limit).filter(|_| run.settings.training.evaluate_batches > 0);
+    let limit = amount.tokens(corpus, split).map(|tokens| tokens.div_ceil(each as usize));
     Ok(evaluate(run.model(), &batches, limit, corpus.bytes_per_token(split))?)
 }
 
@@ -276,6 +361,7 @@ fn point(record: &serde_json::Value) -> Option<Point> {
     Some(Point {
         step: record.get("step")?.as_u64()?,
         loss: valid.get("loss")?.as_f64()?,
+        bits_per_byte: valid.get("bits_per_byte").and_then(serde_json::Value::as_f64),
         accuracy: valid.get("accuracy")?.as_f64()?,
     })
 }

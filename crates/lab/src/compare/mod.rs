@@ -6,6 +6,7 @@
 
 mod cell;
 mod corpora;
+mod pace;
 mod queue;
 
 use std::{
@@ -20,6 +21,7 @@ use whatwhere_training::{Ending, Folder, Record, interrupt::Interrupt};
 pub use cell::{Cost, Point, Trained};
 pub use corpora::Corpora;
 
+use cell::Amount;
 use queue::{Ended, Job, Queue};
 
 use crate::{
@@ -27,6 +29,7 @@ use crate::{
     budget::Budget,
     grid::{self, Axis, Cell},
     results::Results,
+    search::Search,
 };
 
 /// What to compare.
@@ -55,9 +58,38 @@ pub struct Comparison {
     /// Runs that are trained at the same time, each on its share of the threads. Small models learn faster so, but tokens
     /// per second are then those of a run beside others, and memory is not measured.
     pub jobs: usize,
+    /// How each cell's settings are searched for before it is compared; as they are set if absent.
+    pub search: Option<Search>,
+    /// The command that asks for it, for the record.
+    pub command: Option<String>,
     /// Where everything goes.
     pub folder: PathBuf,
 }
+
+impl Default for Comparison {
+    /// One run of the default settings, in the folder one is in.
+    fn default() -> Self {
+        Self {
+            title: String::new(),
+            settings: String::new(),
+            changes: Vec::new(),
+            axes: Vec::new(),
+            seeds: 1,
+            budget: None,
+            lengths: None,
+            tokens: 65_536,
+            bleu: false,
+            baseline: None,
+            jobs: 1,
+            search: None,
+            command: None,
+            folder: PathBuf::new(),
+        }
+    }
+}
+
+/// Points that a learning curve has at least, however small the budget is.
+const CURVE: u64 = 8;
 
 /// How far a comparison is.
 #[derive(Clone, Copy, Debug)]
@@ -130,7 +162,10 @@ impl Comparison {
         interrupt: &Interrupt,
         observer: &mut dyn Observer,
     ) -> Result<Option<Results>, Error> {
-        self.run_cells(&self.cells()?, corpora, interrupt, observer)
+        match &self.search {
+            Some(search) => search.run(self, corpora, interrupt, observer),
+            None => self.run_cells(&self.cells()?, corpora, interrupt, observer),
+        }
     }
 
     /// [`Self::run`] for cells that are not those of the axes.
@@ -141,9 +176,10 @@ impl Comparison {
         interrupt: &Interrupt,
         observer: &mut dyn Observer,
     ) -> Result<Option<Results>, Error> {
+        let amount = Amount::of(self, cells);
         let queue = Mutex::new(Queue::new(cells, self.seeds, corpora, observer));
         if self.jobs == 1 {
-            self.work(&queue, interrupt);
+            self.work(amount, &queue, interrupt);
         } else {
             let threads = (rayon::current_num_threads() / self.jobs).max(1);
             let pools = (0..self.jobs)
@@ -152,7 +188,7 @@ impl Comparison {
                 .map_err(|e| Error::Request(format!("--jobs {}: no threads: {e}", self.jobs)))?;
             thread::scope(|scope| {
                 for pool in &pools {
-                    scope.spawn(|| pool.install(|| self.work(&queue, interrupt)));
+                    scope.spawn(|| pool.install(|| self.work(amount, &queue, interrupt)));
                 }
             });
         }
@@ -164,17 +200,17 @@ impl Comparison {
     }
 
     /// Trains and measures one run after the other until there is none.
-    fn work(&self, queue: &Mutex<Queue>, interrupt: &Interrupt) {
+    fn work(&self, amount: Amount, queue: &Mutex<Queue>, interrupt: &Interrupt) {
         loop {
             let Some(job) = lock(queue).take() else { return };
             if interrupt.requested() {
                 return lock(queue).interrupt();
             }
-            let result = catch_unwind(AssertUnwindSafe(|| self.run_job(&job, queue, interrupt)))
-                .unwrap_or_else(|_| {
-                    let reason = "the run broke off by a mistake in this program";
-                    Err(Error::Request(reason.into()))
-                });
+            let run = AssertUnwindSafe(|| self.run_job(&job, amount, queue, interrupt));
+            let result = catch_unwind(run).unwrap_or_else(|_| {
+                let reason = "the run broke off by a mistake in this program";
+                Err(Error::Request(reason.into()))
+            });
             lock(queue).enter(&job, result);
         }
     }
@@ -182,16 +218,25 @@ impl Comparison {
     fn run_job(
         &self,
         job: &Job,
+        amount: Amount,
         queue: &Mutex<Queue>,
         interrupt: &Interrupt,
     ) -> Result<Option<Ended>, Error> {
         let corpus = lock(queue).corpora.of(&job.settings)?;
         let mut settings = job.settings.clone();
         settings.training.steps = self.steps(job, &corpus)?;
+        // Settings that would have a curve with their own updates have one with the budget's.
+        if self.budget.is_some()
+            && job.settings.training.evaluate_every <= job.settings.training.steps
+        {
+            let training = &mut settings.training;
+            let often = (training.steps / CURVE).max(1);
+            training.evaluate_every = training.evaluate_every.min(often);
+        }
         settings.resolve(corpus.vocabulary())?;
         let steps = settings.training.steps;
         let folder = self.run_folder(job.cell, job.seed());
-        if let Some(trained) = cell::load(&folder, &settings, &corpus, self)? {
+        if let Some(trained) = cell::load(&folder, &settings, &corpus, self, amount)? {
             return Ok(Some(Ended { trained, was_there: true }));
         }
         lock(queue).tell(job, steps, |observer, at| observer.begins(at));
@@ -202,7 +247,7 @@ impl Comparison {
         if ending == Ending::Interrupted {
             return Ok(None);
         }
-        let trained = cell::measure(&folder, &corpus, self)?;
+        let trained = cell::measure(&folder, &corpus, self, amount)?;
         Ok(Some(Ended { trained, was_there: false }))
     }
 

@@ -42,9 +42,13 @@ pub(super) fn all(results: &Results) -> Vec<(&'static str, &'static str, String)
 }
 
 fn learning(results: &Results) -> String {
-    let is_task = results.measure == Measure::Accuracy;
     let value = |run: &Trained, at: usize| {
-        run.curve.get(at).map(|point| if is_task { point.accuracy } else { point.loss })
+        let point = run.curve.get(at)?;
+        match results.measure {
+            Measure::Loss => Some(point.loss),
+            Measure::BitsPerByte => point.bits_per_byte,
+            Measure::Accuracy => Some(point.accuracy),
+        }
     };
     let series = trained(results).map(|cell| {
         let runs = cell.runs();
@@ -57,11 +61,11 @@ fn learning(results: &Results) -> String {
             band.push(extent(&values));
         }
         let band = (runs.len() > 1).then_some(band);
-        Series { name: cell.name.clone(), points, band, dashed: cell.name == results.baseline }
+        Series { name: cell.name.clone(), points, band, dashed: false }
     });
-    let y = match is_task {
-        true => Axis::linear("share of answers right").with_range(0.0, 1.0),
-        false => Axis::linear("validation loss, nats per token"),
+    let y = match results.measure {
+        Measure::Accuracy => Axis::linear("share of answers right").with_range(0.0, 1.0),
+        measure => Axis::linear(format!("validation loss, {}", unit(results, measure))),
     };
     Lines {
         title: "Learning curves".into(),
@@ -79,7 +83,7 @@ fn lengths(results: &Results) -> String {
         .flat_map(|cell| {
             let runs: Vec<Vec<AtLength>> =
                 cell.runs().iter().map(|run| run.lengths.clone()).collect();
-            by_length(&cell.name, &runs)
+            by_length(&cell.name, &runs, at_lengths(results))
         })
         .collect();
     // Scaled ones last, so that a cell has the same colour in every chart.
@@ -88,7 +92,7 @@ fn lengths(results: &Results) -> String {
     Lines {
         title: "Loss against length".into(),
         x: Axis::log("tokens of a window"),
-        y: within_sight(Axis::linear("loss, nats per token"), &series),
+        y: within_sight(Axis::linear(loss_label(results)), &series),
         series,
         marks: true,
         rule: first.map(|run| (run.length as f64, "trained".into())),
@@ -97,7 +101,7 @@ fn lengths(results: &Results) -> String {
 }
 
 /// One curve as trained, and one for each scaling; several runs are seeds of one cell.
-pub(super) fn by_length(name: &str, runs: &[Vec<AtLength>]) -> Vec<Series> {
+pub(super) fn by_length(name: &str, runs: &[Vec<AtLength>], measure: Measure) -> Vec<Series> {
     let Some(first) = runs.first() else { return Vec::new() };
     let mut ways: Vec<Option<String>> = first.iter().map(|at| at.scaling.clone()).collect();
     ways.sort();
@@ -108,7 +112,7 @@ pub(super) fn by_length(name: &str, runs: &[Vec<AtLength>]) -> Vec<Series> {
             for at in first.iter().filter(|at| at.scaling == way) {
                 let same = |run: &Vec<AtLength>| {
                     let found = run.iter().find(|b| b.length == at.length && b.scaling == way);
-                    found.and_then(|at| at.figures.as_ref()).map(|figures| figures.whole.loss)
+                    measure.of(&found?.figures.as_ref()?.whole)
                 };
                 let values: Vec<f64> = runs.iter().filter_map(same).collect();
                 let Some(summary) = Summary::of(&values) else { continue };
@@ -127,8 +131,10 @@ fn places(results: &Results) -> String {
             let run = cell.runs().first()?;
             let plain = run.lengths.iter().filter(|at| at.scaling.is_none());
             let longest = plain.filter_map(|at| at.figures.as_ref()).next_back()?;
-            let points =
-                longest.places.iter().map(|(place, loss)| (*place as f64, *loss)).collect();
+            // Places have nats per token; bits per byte of them are in the same proportion as of the whole.
+            let scale = at_lengths(results).of(&longest.whole)? / longest.whole.loss;
+            let points = longest.places.iter();
+            let points = points.map(|(place, loss)| (*place as f64, *loss * scale)).collect();
             Some(Series { name: cell.name.clone(), points, band: None, dashed: false })
         })
         .collect();
@@ -136,7 +142,7 @@ fn places(results: &Results) -> String {
     Lines {
         title: "Loss by place in the longest windows".into(),
         x: Axis::log("place in the window"),
-        y: within_sight(Axis::linear("loss, nats per token"), &series),
+        y: within_sight(Axis::linear(loss_label(results)), &series),
         series,
         marks: true,
         rule: first.map(|run| (run.length as f64, "trained".into())),
@@ -151,8 +157,8 @@ fn cost(results: &Results) -> String {
         Some(Dot { name: cell.name.clone(), x, y: measured.mean, spread: measured.interval() })
     });
     let y = match results.measure {
-        Measure::Loss => "loss at the trained length",
-        Measure::Accuracy => "share of answers right",
+        Measure::Accuracy => "share of answers right".into(),
+        measure => format!("loss at the trained length, {}", unit(results, measure)),
     };
     Scatter {
         title: "Cost and quality".into(),
@@ -161,6 +167,24 @@ fn cost(results: &Results) -> String {
         points: points.collect(),
     }
     .svg()
+}
+
+/// What is drawn at other lengths: a loss, also of tasks.
+fn at_lengths(results: &Results) -> Measure {
+    match results.measure {
+        Measure::BitsPerByte => Measure::BitsPerByte,
+        Measure::Loss | Measure::Accuracy => Measure::Loss,
+    }
+}
+
+fn loss_label(results: &Results) -> String {
+    format!("loss, {}", unit(results, at_lengths(results)))
+}
+
+/// The unit of an axis, with a warning where curves must not be held against each other.
+fn unit(results: &Results, measure: Measure) -> String {
+    let warning = if results.not_ranked.is_some() { " (not comparable)" } else { "" };
+    format!("{}{warning}", measure.unit())
 }
 
 fn trained(results: &Results) -> impl Iterator<Item = &CellResult> {

@@ -3,8 +3,8 @@
 //! First the verdict in words, then the table it rests on, then the charts, and last the conditions.
 
 mod curves;
+mod explain;
 mod heads;
-mod table;
 
 use std::{
     fs,
@@ -16,9 +16,9 @@ use whatwhere_files as files;
 
 use crate::{
     Error,
-    chart::{Lines, escape, page, standalone},
+    chart::{Lines, escape, inline, page, standalone},
     extrapolate::AtLength,
-    results::Results,
+    results::{Measure, Results},
 };
 
 /// Writes the report and the figures; returns the report's path.
@@ -58,33 +58,28 @@ pub fn html(results: &[Results]) -> String {
 }
 
 fn section(results: &Results, body: &mut String) {
-    let cells = results.cells.len();
-    *body += &format!(
-        "<p class=\"note\">{cells} cells, {} each with {}; same data order, same first weights where shapes \
-         agree. Held against {}.</p>\n",
-        match results.seeds {
-            1 => "one run".into(),
-            seeds => format!("{seeds} seeds"),
-        },
-        escape(&results.budget),
-        escape(&results.baseline),
-    );
+    *body += &explain::conditions(results);
     *body += "<h3>Verdict</h3>\n<ul>\n";
     for sentence in results.verdict() {
-        *body += &format!("<li>{}</li>\n", escape(&sentence));
+        *body += &format!("<li>{}</li>\n", inline(&sentence));
     }
-    *body += "</ul>\n<h3>Ranking</h3>\n";
-    *body += &table::ranking(results);
-    *body += &table::scalings(results);
+    *body += match results.not_ranked {
+        None => "</ul>\n<h3>Ranking</h3>\n",
+        Some(_) => "</ul>\n<h3>Figures, not ranked</h3>\n",
+    };
+    *body += &results.ranking_table().html();
+    *body += &explain::choices(results);
+    if let Some(lengths) = results.lengths_table() {
+        *body += &format!("<h3>Loss at other lengths, without training</h3>\n{}", lengths.html());
+    }
     for (_, note, svg) in curves::all(results) {
         *body += &figure(&svg, note);
     }
     heads::maps(results, body);
     heads::deltas(results, body);
-    *body += &format!(
-        "<details><summary>Settings of all cells</summary><pre>{}</pre></details>\n",
-        escape(&results.settings)
-    );
+    *body += "<h3>Arithmetic</h3>\n";
+    *body += &results.arithmetic_table().html();
+    *body += &explain::settings(results);
 }
 
 fn figure(svg: &str, note: &str) -> String {
@@ -95,7 +90,9 @@ fn figure(svg: &str, note: &str) -> String {
 pub fn save_lengths(runs: &[(String, usize, Vec<AtLength>)], path: &Path) -> Result<(), Error> {
     let series = runs
         .iter()
-        .flat_map(|(name, _, lengths)| curves::by_length(name, std::slice::from_ref(lengths)))
+        .flat_map(|(name, _, lengths)| {
+            curves::by_length(name, std::slice::from_ref(lengths), Measure::Loss)
+        })
         .collect();
     let rule = runs.first().map(|(_, trained, _)| (*trained as f64, "trained".to_owned()));
     let chart = Lines {

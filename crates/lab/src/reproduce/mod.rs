@@ -19,7 +19,7 @@ use crate::{
     Error,
     compare::{Comparison, Corpora, Observer},
     grid::Axis,
-    report,
+    record, report,
     results::{CellResult, Results},
     statistics::{Summary, Verdict, paired},
 };
@@ -193,7 +193,10 @@ impl Claim {
             findings.extend(part.expects.iter().map(|expectation| expectation.judge(&results)));
             all.push(results);
         }
-        report::save(&all, folder)?;
+        // Runs that failed now and were there before are no reason to forget them.
+        if !record::says_more(folder, &all) {
+            report::save(&all, folder)?;
+        }
         self.save(&findings, folder)?;
         Ok(Some(findings))
     }
@@ -229,16 +232,15 @@ impl Part {
         Ok(Comparison {
             title: claim.title.into(),
             settings: settings.to_toml()?,
-            changes: Vec::new(),
             axes: self.axes.iter().map(|axis| Axis::parse(axis)).collect::<Result<_, _>>()?,
             seeds: changes.seeds.unwrap_or(self.seeds),
-            budget: None,
             lengths: Some(self.lengths.to_vec()),
             tokens: self.tokens,
             bleu: self.bleu,
             baseline: Some(self.baseline.into()),
             jobs: changes.jobs.filter(|_| !self.compares_speed()).unwrap_or(1),
             folder: folder.join(self.name),
+            ..Comparison::default()
         })
     }
 }
@@ -371,8 +373,15 @@ mod tests {
         let quality =
             Evaluation { loss, perplexity: loss.exp(), bits_per_byte: None, accuracy, tokens };
         let flops = Flops { matrices: 1.0, visible: 1.0, computed: 1.0 };
-        let cost =
-            Cost { tokens_per_second: 1.0, jobs: 1, peak_memory: None, parameters: 1, flops };
+        let cost = Cost {
+            tokens_per_second: 1.0,
+            stretches: Vec::new(),
+            load: None,
+            jobs: 1,
+            peak_memory: None,
+            parameters: 1,
+            flops,
+        };
         Trained {
             seed,
             steps: 10,
@@ -380,8 +389,9 @@ mod tests {
             split: "valid".into(),
             quality,
             bleu: None,
+            data: String::new(),
             sample: String::new(),
-            curve: vec![Point { step: 10, loss, accuracy }],
+            curve: vec![Point { step: 10, loss, bits_per_byte: None, accuracy }],
             lengths: Vec::new(),
             cost,
         }

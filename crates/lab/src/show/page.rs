@@ -10,7 +10,7 @@ use whatwhere_files as files;
 
 use crate::{
     Error,
-    chart::{self, escape},
+    chart::{self, escape, inline},
 };
 
 /// Pictures with words.
@@ -127,40 +127,9 @@ impl Section {
     }
 }
 
-/// A paragraph as HTML: `code` between backticks and <links> as doc comments have them.
-fn inline(words: &str) -> String {
-    let mut html = String::new();
-    for (i, part) in words.split('`').enumerate() {
-        if i % 2 == 1 {
-            html.push_str(&format!("<code>{}</code>", escape(part)));
-            continue;
-        }
-        for (i, part) in part.split("<https://").enumerate() {
-            match part.split_once('>') {
-                Some((address, rest)) if i > 0 => {
-                    let address = escape(&format!("https://{address}"));
-                    html.push_str(&format!("<a href=\"{address}\">{address}</a>{}", escape(rest)));
-                }
-                _ => html.push_str(&escape(part)),
-            }
-        }
-    }
-    html
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn doc_comments_become_html() {
-        assert_eq!(inline("a `b < c` d & e"), "a <code>b &lt; c</code> d &amp; e");
-        let link = "see <a href=\"https://a.b/c\">https://a.b/c</a>, \"2 &gt; 1\"";
-        assert_eq!(
-            inline("see <https://a.b/c>, \"2 > 1\""),
-            link.replace("\"2", "&quot;2").replace("1\"", "1&quot;")
-        );
-    }
 
     #[test]
     fn a_page_is_saved_with_every_picture() {

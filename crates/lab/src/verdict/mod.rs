@@ -1,7 +1,13 @@
 //! The verdict in words, each sentence with its evidence.
+//!
+//! Names of cells stand between backticks, because a choice may be called `none` or `full`.
+
+mod speed;
+
+pub use speed::speed;
 
 use crate::{
-    results::{CellResult, Measure, Outcome, Results},
+    results::{CellResult, LengthResult, Measure, Outcome, Results},
     statistics::{Summary, Verdict},
 };
 
@@ -12,10 +18,12 @@ impl Results {
     /// Sentences, the most important first.
     pub fn verdict(&self) -> Vec<String> {
         let mut words = Vec::new();
+        words.extend(self.not_ranked_in_words());
         words.extend(self.best());
+        words.extend(self.baseline_in_words());
         words.extend(self.against_baseline());
         words.extend(self.lengths_in_words());
-        words.extend(self.cost_in_words());
+        words.extend(self.speed_in_words());
         words.extend(self.not_trained());
         if self.seeds == 1 {
             words.push(
@@ -26,7 +34,15 @@ impl Results {
         words
     }
 
+    fn not_ranked_in_words(&self) -> Option<String> {
+        let reason = self.not_ranked.as_ref()?;
+        Some(format!("These are not ranked: {reason}."))
+    }
+
     fn best(&self) -> Option<String> {
+        if self.not_ranked.is_some() {
+            return None;
+        }
         let ranking = self.ranking();
         let best = ranking.first()?;
         if self.measure == Measure::Accuracy {
@@ -38,34 +54,47 @@ impl Results {
                     let lift = cell.lift_off.map_or(String::new(), |lift| {
                         format!(", lift-off after {:.0} updates", lift.mean)
                     });
-                    format!(
-                        "{} ({} of {} seeds{lift})",
-                        cell.name,
-                        cell.solved.unwrap_or(0),
-                        self.seeds
-                    )
+                    let (name, solved) = (marked(&cell.name), cell.solved.unwrap_or(0));
+                    format!("{name} ({solved} of {} seeds{lift})", self.seeds)
                 })
                 .collect();
-            let summary = best.accuracy?;
             return Some(match names.is_empty() {
                 true => format!(
-                    "None solves the task within {}; {} comes nearest with {} of the answers right.",
+                    "The task is not solved by any of them within {}; {} comes nearest, with {} {}.",
                     self.budget,
-                    best.name,
-                    percent(&summary)
+                    marked(&best.name),
+                    percent(&best.accuracy?),
+                    self.measure.unit()
                 ),
                 false => format!("The task is solved by {}.", list(&names)),
             });
         }
-        let summary = best.loss?;
-        let next = ranking.get(1).and_then(|cell| Some((cell, cell.loss?)));
+        let summary = best.measured(self.measure)?;
+        let next = ranking.get(1).and_then(|cell| Some((cell, cell.measured(self.measure)?)));
         let gap = next.map_or(String::new(), |(cell, loss)| {
-            format!(", then {} with {}", cell.name, figure(&loss))
+            format!(", followed by {} with {}", marked(&cell.name), figure(&loss))
         });
+        let why = match self.measure {
+            Measure::BitsPerByte => {
+                " Tokenizers differ, so that nats per token say nothing here; bits per byte of the same text do."
+            }
+            _ => "",
+        };
         Some(format!(
-            "The lowest loss at the trained length has {}: {}{gap}.",
-            best.name,
-            figure(&summary)
+            "{} has the lowest loss at the trained length: {} {}{gap}.{why}",
+            marked(&best.name),
+            figure(&summary),
+            self.measure.unit(),
+        ))
+    }
+
+    /// Why others are held against another cell than was asked for.
+    pub fn baseline_in_words(&self) -> Option<String> {
+        let missing = self.baseline_missing.as_ref()?;
+        Some(format!(
+            "{} could not be trained, so that the others are held against {}.",
+            marked(missing),
+            marked(&self.baseline)
         ))
     }
 
@@ -77,7 +106,7 @@ impl Results {
             };
             let name = format!(
                 "{} ({:+.3} ± {:.3})",
-                cell.name,
+                marked(&cell.name),
                 difference.mean,
                 difference.margin.unwrap_or(0.0)
             );
@@ -88,14 +117,16 @@ impl Results {
                 _ => worse.push(name),
             }
         }
+        let unit =
+            if self.measure.is_loss() { self.measure.unit() } else { "share of the answers" };
         let say = |names: Vec<String>, what: &str| {
-            (!names.is_empty())
-                .then(|| format!("Against {}, {what}: {}.", self.baseline, list(&names)))
+            let baseline = marked(&self.baseline);
+            (!names.is_empty()).then(|| format!("{what} {baseline}, in {unit}: {}.", list(&names)))
         };
         [
-            say(better, "better beyond noise"),
-            say(worse, "worse beyond noise"),
-            say(same, "within noise, no difference shown"),
+            say(better, "Better beyond noise than"),
+            say(worse, "Worse beyond noise than"),
+            say(same, "Within noise, no difference shown to"),
         ]
         .into_iter()
         .flatten()
@@ -104,8 +135,8 @@ impl Results {
 
     fn lengths_in_words(&self) -> Vec<String> {
         let trained = self.cells.iter().flat_map(CellResult::runs).map(|run| run.length).next();
-        let lengths =
-            self.cells.iter().flat_map(|cell| &cell.lengths).filter(|at| at.loss.is_some());
+        let measured = |at: &&LengthResult| at.measured(self.measure).is_some();
+        let lengths = self.cells.iter().flat_map(|cell| &cell.lengths).filter(measured);
         let (Some(trained), Some(longest)) = (trained, lengths.map(|at| at.length).max()) else {
             return Vec::new();
         };
@@ -117,27 +148,31 @@ impl Results {
                 .lengths
                 .iter()
                 .find(|at| at.length == longest && at.scaling.as_deref() == scaling);
-            Some(far?.loss?.mean - cell.at(trained)?.loss?.mean)
+            let of = |at: &LengthResult| at.measured(self.measure);
+            Some(of(far?)?.mean - of(cell.at(trained)?)?.mean)
         };
         let mut found: Vec<(String, f64)> = Vec::new();
         for cell in self.ranking() {
             let scalings = cell.lengths.iter().filter(|at| at.length == longest);
             for scaling in scalings.map(|at| at.scaling.as_deref()) {
                 if let Some(growth) = growth(cell, scaling) {
-                    let name = scaling
-                        .map_or(cell.name.clone(), |s| format!("{} with {s} scaling", cell.name));
-                    found.push((name, growth));
+                    let scaled = scaling.map_or(String::new(), |s| format!(" with {s} scaling"));
+                    found.push((format!("{}{scaled}", marked(&cell.name)), growth));
                 }
             }
         }
         found.sort_by(|a, b| a.1.total_cmp(&b.1));
         let factor = longest as f64 / trained as f64;
+        let unit = match self.measure {
+            Measure::BitsPerByte => Measure::BitsPerByte.unit(),
+            _ => Measure::Loss.unit(),
+        };
         let name = |(name, growth): &(String, f64)| format!("{name} ({growth:+.2})");
         let (hold, lose): (Vec<_>, Vec<_>) = found.iter().partition(|(_, growth)| *growth <= HOLDS);
         let mut words = Vec::new();
         if !hold.is_empty() {
             let names: Vec<String> = hold.into_iter().map(name).collect();
-            words.push(format!("Trained at {trained} and read at {longest} ({factor:.0} ×), these hold their loss, in nats: {}.", list(&names)));
+            words.push(format!("Trained at {trained} and read at {longest} ({factor:.0} ×), these hold their loss (change in {unit}): {}.", list(&names)));
         }
         if !lose.is_empty() {
             let names: Vec<String> = lose.into_iter().map(name).collect();
@@ -146,37 +181,16 @@ impl Results {
         words
     }
 
-    fn cost_in_words(&self) -> Option<String> {
-        let mut speeds: Vec<(&str, f64)> = self
-            .cells
-            .iter()
-            .filter_map(|cell| Some((cell.name.as_str(), cell.tokens_per_second?.mean)))
-            .collect();
-        speeds.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let (first, last) = (speeds.first()?, speeds.last()?);
-        if first.0 == last.0 {
-            return None;
-        }
-        Some(format!(
-            "The fastest to train is {} ({:.0} tokens/s), the slowest {} ({:.0}, {:.2} × the time).",
-            first.0,
-            first.1,
-            last.0,
-            last.1,
-            first.1 / last.1
-        ))
-    }
-
     fn not_trained(&self) -> Vec<String> {
         self.cells
             .iter()
             .filter_map(|cell| match &cell.outcome {
                 Outcome::Trained { .. } => None,
                 Outcome::Refused { reason } => {
-                    Some(format!("{} does not compose: {reason}.", capital(&cell.name)))
+                    Some(format!("{} does not compose: {reason}.", marked(&cell.name)))
                 }
                 Outcome::Failed { reason } => {
-                    Some(format!("{} failed: {reason}.", capital(&cell.name)))
+                    Some(format!("{} failed: {reason}.", marked(&cell.name)))
                 }
             })
             .collect()
@@ -193,9 +207,9 @@ fn percent(summary: &Summary) -> String {
     format!("{:.1} %", 100.0 * summary.mean)
 }
 
-fn capital(name: &str) -> String {
-    let mut letters = name.chars();
-    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+/// A name that cannot be mistaken for a word.
+fn marked(name: &str) -> String {
+    format!("`{name}`")
 }
 
 fn list(names: &[String]) -> String {
