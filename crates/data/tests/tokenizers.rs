@@ -158,3 +158,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn parts_of_a_character_are_shown_as_bytes() {
+    for (name, tokenizer) in tokenizers(&all_specials()) {
+        let shown = |text: &str| -> String {
+            let tokens = tokenizer.encode(text).unwrap();
+            tokens.iter().map(|token| tokenizer.token(*token)).collect()
+        };
+        assert_eq!(shown("to be"), "to be", "{name}");
+        assert!(!shown("다람쥐").contains('\u{fffd}'), "{name}: {}", shown("다람쥐"));
+    }
+    let bytes = Tokenizer::of_bytes(&[]).unwrap();
+    assert_eq!(bytes.token(0xED), "<ED>");
+    assert_eq!(bytes.token(u32::from(b'a')), "a");
+}

@@ -29,16 +29,12 @@ fn main() -> Result<(), Error> {
     let comparison = Comparison {
         title: "none or rotary".into(),
         settings: SETTINGS.into(),
-        changes: Vec::new(),
         axes: vec![Axis::parse("model.attention.position=none,rotary")?],
         seeds: 2,
-        budget: None,
         lengths: Some(vec![32, 64]),
         tokens: 1024,
-        bleu: false,
-        baseline: None,
-        jobs: 1,
         folder: folder.path().into(),
+        ..Comparison::default()
     };
     // Whoever watches implements `Observer`; `()` does not.
     let results = comparison.run(&mut Corpora::default(), &Interrupt::default(), &mut ())?;

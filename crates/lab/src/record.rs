@@ -3,7 +3,8 @@
 use std::{fs, io::Write, path::Path};
 
 use serde::{Deserialize, Serialize};
-use whatwhere_training::{RunSettings, files};
+use whatwhere_files as files;
+use whatwhere_training::RunSettings;
 
 use crate::{Error, budget::Budget, compare::Comparison, report::make_folder, results::Results};
 

@@ -1,6 +1,6 @@
 //! Comparisons, through the public interface: small runs in temporary folders.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use whatwhere_lab::{
     compare::{At, Comparison, Corpora, Observer, Trained},
@@ -387,4 +387,12 @@ fn a_report_says_what_made_it_and_what_the_runs_really_had() {
     ] {
         assert!(html.contains(expected), "{expected}");
     }
+    // The scale of δ is what was learned, so that its map is not all of one color.
+    let (_, map) = html.split_once("δ of polar").expect("a map of δ");
+    let map = map.split("</figure>").next().unwrap();
+    let shades: BTreeSet<&str> =
+        map.split("fill-opacity=\"").skip(1).filter_map(|part| part.split('"').next()).collect();
+    assert!(shades.len() > 8, "{shades:?}");
+    // Dashes are for rotary scaled at evaluation, and names of curves also stand below a chart.
+    assert!(!html.contains("dashed\"") && html.contains("<ul class=\"legend\">"));
 }

@@ -99,6 +99,9 @@ fn a_map_of_single_tokens_has_the_models_own_weights() {
     let heads = Heads { layers: vec![1], heads: vec![1] };
     let page = show::attention(&reading, &heads).unwrap();
     let (weights, [_, queries, keys]) = run.attention_weights("attend", 1).unwrap();
+    for expected in ["<blockquote>attend</blockquote>", "A decoder of 2 layers, width 16"] {
+        assert!(page.html().contains(expected), "{expected}");
+    }
     let map = &page.sections[0].pictures[0].svg;
     // The second head's weight of the last token to the first.
     let weight = weights[queries * keys + (queries - 1) * keys];
@@ -128,6 +131,32 @@ fn what_does_not_exist_is_refused() {
     let reading = Reading::new(&linear, "abc", None).unwrap();
     let error = show::attention(&reading, &Heads::default()).unwrap_err().to_string();
     assert!(error.contains("without scores there are none to look at"), "{error}");
+}
+
+#[test]
+fn every_token_is_named_up_to_128_and_cells_speak_for_several_only_beyond() {
+    let (_folder, run) = trained(&[]);
+    let page = |length: usize| {
+        let text: String = "abcdefgh".chars().cycle().take(length).collect();
+        let reading = Reading::new(&run, &text, None).unwrap();
+        show::attention(&reading, &Heads { layers: vec![0], heads: vec![0] }).unwrap()
+    };
+    for (length, named) in [(60, true), (128, true), (129, false)] {
+        let page = page(length);
+        let map = &page.sections[0].pictures[0].svg;
+        let letters = map.matches(">a</text>").count();
+        assert_eq!(letters, if named { 2 * length.div_ceil(8) } else { 0 }, "{length}");
+        let is_pooled = page.html().contains("the strongest weight among the tokens");
+        assert_eq!(is_pooled, !named, "{length}");
+    }
+}
+
+#[test]
+fn a_text_too_long_for_a_split_is_refused_before_it_is_read() {
+    let (_folder, run) = trained(&[]);
+    let reading = Reading::of_at_most(&run, &"ab".repeat(300), None, show::LONGEST_SPLIT);
+    let error = reading.err().unwrap().to_string();
+    assert!(error.contains("found 600 tokens, expected at most 512"), "{error}");
 }
 
 #[test]

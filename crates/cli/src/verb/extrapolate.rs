@@ -9,11 +9,11 @@ use clap::Args;
 use serde_json::json;
 use whatwhere_lab::{
     extrapolate::{AtLength, Lengths, corpus_of},
-    report,
+    report::{self, Read},
 };
 use whatwhere_training::{Folder, Run};
 
-use crate::{failure::Ended, say::say};
+use crate::{failure::Ended, say::say, verb};
 
 /// What to try.
 #[derive(Args, Clone, Debug)]
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Extrapolate) -> anyhow::Result<()> {
         anyhow::bail!("--lengths 0: expected at least 1");
     }
     let mut out = io::stdout();
-    let mut found: Vec<(String, usize, Vec<AtLength>)> = Vec::new();
+    let mut found: Vec<Read> = Vec::new();
     if !args.json {
         writeln!(out, "run\tscaling\tlength\tloss\tbits per byte\taccuracy")?;
     }
@@ -56,7 +56,10 @@ pub(crate) fn run(args: &Extrapolate) -> anyhow::Result<()> {
         let trained = run.settings.training.length;
         let (corpus, split) = corpus_of(&folder, args.data.as_deref())?;
         let lengths = match args.lengths.is_empty() {
-            true => Lengths::multiples(found.first().map_or(trained, |(_, first, _)| *first)),
+            true => {
+                let first = found.first().map(|run| run.settings.training.length);
+                Lengths::multiples(first.unwrap_or(trained))
+            }
             false => args.lengths.clone(),
         };
         let lengths = Lengths { lengths, tokens: args.tokens, scalings: !args.plain };
@@ -69,14 +72,14 @@ pub(crate) fn run(args: &Extrapolate) -> anyhow::Result<()> {
             }
         })?;
         failed?;
-        found.push((name, trained, all));
+        found.push(Read { name, settings: run.settings.clone(), lengths: all });
     }
     if let Some(page) = &args.page {
-        report::save_lengths(&found, page)?;
+        report::save_lengths(&found, &verb::command_line(), page)?;
         say!("page: {}", page.display());
     }
     // The table has the reasons.
-    match found.iter().flat_map(|(_, _, all)| all).any(|at| at.figures.is_some()) {
+    match found.iter().flat_map(|run| &run.lengths).any(|at| at.figures.is_some()) {
         true => Ok(()),
         false => Err(Ended::FAILED.into()),
     }

@@ -98,8 +98,8 @@ pub(crate) fn run(args: &Show) -> anyhow::Result<()> {
             let page = show::pattern(name(choice), &choice.changes, length(choice)?)?;
             choice.output.save(&page, &format!("pattern-{}", choice.name))
         }
-        What::Attention(looking) => looking.draw("attention", show::attention),
-        What::Split(looking) => looking.draw("split", show::split),
+        What::Attention(looking) => looking.draw("attention", usize::MAX, show::attention),
+        What::Split(looking) => looking.draw("split", show::LONGEST_SPLIT, show::split),
     }
 }
 
@@ -121,13 +121,19 @@ impl Looking {
     fn draw(
         &self,
         verb: &str,
+        most: usize,
         draw: fn(&Reading, &Heads) -> Result<Page, whatwhere_lab::Error>,
     ) -> anyhow::Result<()> {
         let text = self.text()?;
         let run = Run::open(&self.run)?;
-        let reading = Reading::new(&run, &text, self.target.as_deref())?;
+        let target = self.target.as_deref();
+        let reading = match most {
+            usize::MAX => Reading::new(&run, &text, target)?,
+            most => Reading::of_at_most(&run, &text, target, most)?,
+        };
         let heads = Heads { layers: self.layer.clone(), heads: self.head.clone() };
-        let page = draw(&reading, &heads)?;
+        let mut page = draw(&reading, &heads)?;
+        page.words.insert(0, format!("Run `{}`.", self.run.display()));
         let run = self.run.file_name().unwrap_or(self.run.as_os_str()).to_string_lossy();
         self.output.save(&page, &format!("{verb}-{run}"))
     }

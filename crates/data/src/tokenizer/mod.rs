@@ -146,11 +146,20 @@ impl Tokenizer {
         }
     }
 
-    /// One token as it may be shown: special ones by name, others by their text.
+    /// One token as it may be shown: special ones by name, others by their text, in which bytes that are only a part of a
+    /// character stand as `<ED>`.
     pub fn token(&self, token: u32) -> String {
         match self.names.get(token as usize) {
             Some(name) if self.is_special(token) => name.clone(),
             Some(name) if matches!(self.form, Form::Other) => name.clone(),
+            Some(_) if matches!(self.form, Form::Bytes | Form::Merges) => {
+                let mut text = String::new();
+                for chunk in self.bytes(token).utf8_chunks() {
+                    text += chunk.valid();
+                    text.extend(chunk.invalid().iter().map(|byte| format!("<{byte:02X}>")));
+                }
+                text
+            }
             Some(_) => self.decode(&[token]),
             None => format!("<{token}?>"),
         }

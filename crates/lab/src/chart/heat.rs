@@ -35,11 +35,14 @@ pub struct Heat {
 
 const WIDEST: f64 = 470.0; // of the map
 const CELL: f64 = 34.0; // at the most
+const NAMED: f64 = 8.0; // of a cell whose row and column have a name of their own, at the least
+const LETTERS: usize = 128; // names that are all shown
 const LEGEND: f64 = 90.0; // height of the legend
 const LEVELS: i32 = 32; // strengths told apart
 const HINTS: usize = 2500; // cells that show their value when pointed at
 const NAME: usize = 18; // characters of a name that are shown
 const APART: f64 = 3.0; // pixels between two names
+const LINE_OF_NAMES: f64 = 11.0; // height of a name
 const SMALL: f64 = 0.84; // size of a name beside the charts' other text
 
 pub(super) struct Layout {
@@ -87,6 +90,7 @@ impl Heat {
         // Whole pixels, where there are some to spare: edges between cells stay invisible.
         let whole = |size: f64| if size >= 2.0 { size.floor() } else { size };
         let square = whole((WIDEST / columns.max(rows) as f64).min(CELL));
+        let square = if self.shows_all_names() { square.max(NAMED) } else { square };
         // A few long rows are drawn high enough to be seen.
         let cell = match (columns / rows, rows / columns) {
             (0..=3, 0..=3) => (square, square),
@@ -112,6 +116,13 @@ impl Heat {
             cell,
             cells: (columns, rows),
         }
+    }
+
+    /// Whether every name is shown, for which a map may grow: words cannot be guessed from their neighbors, numbers can.
+    fn shows_all_names(&self) -> bool {
+        let is_word = |name: &String| name.parse::<f64>().is_err();
+        let names = self.columns.len().max(self.rows.len());
+        names <= LETTERS && self.columns.iter().chain(&self.rows).any(is_word)
     }
 
     /// Whether names of columns are too wide to stand beside each other; of numbers some can be left out.
@@ -198,18 +209,22 @@ impl Heat {
     fn draw_names(&self, svg: &mut Svg, layout: &Layout) {
         let Layout { left, top, cell, .. } = *layout;
         let upright = self.upright(cell.0);
-        let step = stride(cell.0, if upright { 11.0 } else { self.widest_column() + APART });
+        let all = self.shows_all_names();
+        let class = |cell: f64| if all && cell < LINE_OF_NAMES { "small" } else { "tiny" };
+        let step =
+            stride(cell.0, if upright { LINE_OF_NAMES } else { self.widest_column() + APART });
+        let step = if all { 1 } else { step };
         for (i, name) in self.columns.iter().enumerate().take(layout.cells.0).step_by(step) {
             let (x, name) = (left + cell.0 * (i as f64 + 0.5), shown_name(name));
             match upright {
-                true => svg.upright("tiny", (x + 3.5, top - 4.0), Anchor::Start, &name),
-                false => svg.text("tiny", (x, top - 5.0), Anchor::Middle, &name),
+                true => svg.upright(class(cell.0), (x + 3.0, top - 4.0), Anchor::Start, &name),
+                false => svg.text(class(cell.0), (x, top - 5.0), Anchor::Middle, &name),
             }
         }
-        let step = stride(cell.1, 11.0);
+        let step = if all { 1 } else { stride(cell.1, LINE_OF_NAMES) };
         for (i, name) in self.rows.iter().enumerate().take(layout.cells.1).step_by(step) {
             let y = top + cell.1 * (i as f64 + 0.5) + 3.5;
-            svg.text("tiny", (left - 5.0, y), Anchor::End, &shown_name(name));
+            svg.text(class(cell.1), (left - 5.0, y), Anchor::End, &shown_name(name));
         }
         let (width, height) = layout.size();
         if !self.y.is_empty() {

@@ -5,7 +5,7 @@ use super::{
     frame::{Frame, LINE},
     labels::spread,
     marker::{colour, mark},
-    svg::{Anchor, Svg, line, shortened, width_of},
+    svg::{Anchor, Svg, escape, line, shortened, width_of},
 };
 
 /// Curves that are named where they end.
@@ -72,6 +72,20 @@ impl Lines {
             self.draw_names(&mut svg, &frame);
         }
         svg.finish()
+    }
+
+    /// The names of the curves with their marks, as HTML: for screens on which the end of a chart is out of sight.
+    pub fn legend(&self) -> String {
+        let entry = |(i, series): (usize, &Series)| {
+            let (class, mark) = (colour(i), mark(i, (6.0, 6.0)));
+            let line = if series.dashed { " (dashed)" } else { "" };
+            format!(
+                "<li><svg class=\"chart\" width=\"12\" height=\"12\"><path class=\"mark {class}\" d=\"{mark}\"/></svg> {}{line}</li>",
+                escape(&series.name)
+            )
+        };
+        let entries: String = self.series.iter().enumerate().map(entry).collect();
+        format!("<ul class=\"legend\">{entries}</ul>")
     }
 
     /// Whether there are names to show.

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use whatwhere_training::{Evaluation, Record, Watcher};
+use whatwhere_training::{Evaluation, Observer, Record};
 use whatwhere_transformer::Model;
 
 /// Stretches that a run is cut into, each with a speed of its own: their spread is what a speed is uncertain by.
@@ -41,7 +41,7 @@ impl<'a> Pace<'a> {
     }
 }
 
-impl Watcher for Pace<'_> {
+impl Observer for Pace<'_> {
     fn updated(&mut self, record: &Record, step: u64) {
         self.read(record.tokens, Instant::now());
         (self.updated)(record, step);

@@ -11,37 +11,52 @@ use crate::{
 /// Losses further than this above the best are off the chart: a curve that explodes must not flatten all others.
 const HEADROOM: f64 = 2.5;
 
-/// Name, note and drawing of each chart that has something to show.
-pub(super) fn all(results: &Results) -> Vec<(&'static str, &'static str, String)> {
-    let mut charts = vec![(
+/// A chart of a report.
+pub(super) struct Chart {
+    /// The name of its file.
+    pub(super) name: &'static str,
+    /// How to read it.
+    pub(super) note: &'static str,
+    /// The drawing.
+    pub(super) svg: String,
+    /// The names of its curves, as HTML.
+    pub(super) legend: String,
+}
+
+/// Each chart that has something to show.
+pub(super) fn all(results: &Results) -> Vec<Chart> {
+    let lines =
+        |name, note, lines: Lines| Chart { name, note, svg: lines.svg(), legend: lines.legend() };
+    let mut charts = vec![lines(
         "learning",
         "Validation while training; the mean over seeds, and the lowest and highest seed as a band.",
         learning(results),
     )];
     let has_lengths = results.cells.iter().any(|cell| cell.lengths.len() > 1);
     if has_lengths {
-        charts.push((
+        charts.push(lines(
             "lengths",
             "The same held-out text, cut into longer windows; nothing is trained beyond the marked length. Dashed: rotary \
              scaled at evaluation. Losses far above the best leave the chart.",
             lengths(results),
         ));
-        charts.push((
+        charts.push(lines(
             "places",
             "In the longest windows: the mean loss of the places up to each point. A model that uses a longer context falls; \
              one that loses its way rises.",
             places(results),
         ));
     }
-    charts.push((
-        "cost",
-        "Each dot is a cell; its line is the 95 % confidence interval over seeds.",
-        cost(results),
-    ));
+    charts.push(Chart {
+        name: "cost",
+        note: "Each dot is a cell; its line is the 95 % confidence interval over seeds.",
+        svg: cost(results),
+        legend: String::new(),
+    });
     charts
 }
 
-fn learning(results: &Results) -> String {
+fn learning(results: &Results) -> Lines {
     let value = |run: &Trained, at: usize| {
         let point = run.curve.get(at)?;
         match results.measure {
@@ -75,10 +90,9 @@ fn learning(results: &Results) -> String {
         marks: false,
         rule: None,
     }
-    .svg()
 }
 
-fn lengths(results: &Results) -> String {
+fn lengths(results: &Results) -> Lines {
     let mut series: Vec<Series> = trained(results)
         .flat_map(|cell| {
             let runs: Vec<Vec<AtLength>> =
@@ -97,7 +111,6 @@ fn lengths(results: &Results) -> String {
         marks: true,
         rule: first.map(|run| (run.length as f64, "trained".into())),
     }
-    .svg()
 }
 
 /// One curve as trained, and one for each scaling; several runs are seeds of one cell.
@@ -125,7 +138,7 @@ pub(super) fn by_length(name: &str, runs: &[Vec<AtLength>], measure: Measure) ->
         .collect()
 }
 
-fn places(results: &Results) -> String {
+fn places(results: &Results) -> Lines {
     let series: Vec<Series> = trained(results)
         .filter_map(|cell| {
             let run = cell.runs().first()?;
@@ -147,7 +160,6 @@ fn places(results: &Results) -> String {
         marks: true,
         rule: first.map(|run| (run.length as f64, "trained".into())),
     }
-    .svg()
 }
 
 fn cost(results: &Results) -> String {

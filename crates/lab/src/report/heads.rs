@@ -7,6 +7,7 @@ use super::figure;
 use crate::{
     chart::Heat,
     results::{CellResult, Results},
+    show,
 };
 
 /// Tokens of a map: more cannot be read.
@@ -45,7 +46,7 @@ fn map(cell: &CellResult, run: &Run) -> Option<String> {
         .encode(text)
         .ok()?
         .iter()
-        .map(|id| visible(&run.tokenizer.token(*id)))
+        .map(|id| show::visible(&run.tokenizer.token(*id)))
         .collect();
     let shown = queries.min(TOKENS);
     let values = of(sharpest)
@@ -65,11 +66,6 @@ fn map(cell: &CellResult, run: &Run) -> Option<String> {
         diverging: false,
     };
     Some(heat.svg())
-}
-
-/// Blanks and line ends as signs.
-fn visible(token: &str) -> String {
-    token.replace(' ', "␣").replace('\n', "⏎").replace('\t', "⇥")
 }
 
 fn entropy(weights: &[f32]) -> f64 {
@@ -101,12 +97,13 @@ pub(super) fn deltas(results: &Results, body: &mut String) {
             columns: Vec::new(),
             rows,
             values,
-            range: Some((-2.0 * std::f64::consts::PI, 0.0)),
+            range: None,
             diverging: false,
         };
         drawn += &figure(
             &heat.svg(),
-            "The learned phase of every channel, in radians, first seed. It starts uniform or at 0, and is kept between −2π and 0.",
+            "The learned phase of every channel, in radians, first seed. It starts uniform or at 0, and is kept between −2π and \
+             0; the colors reach from the least to the greatest that was learned.",
         );
     }
     if !drawn.is_empty() {

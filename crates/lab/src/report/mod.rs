@@ -5,6 +5,7 @@
 mod curves;
 mod explain;
 mod heads;
+mod lengths;
 
 use std::{
     fs,
@@ -14,11 +15,12 @@ use std::{
 
 use whatwhere_files as files;
 
+pub use lengths::{Read, save_lengths};
+
 use crate::{
     Error,
-    chart::{Lines, escape, inline, page, standalone},
-    extrapolate::AtLength,
-    results::{Measure, Results},
+    chart::{escape, inline, page, standalone},
+    results::Results,
 };
 
 /// Writes the report and the figures; returns the report's path.
@@ -32,8 +34,8 @@ pub fn save(results: &[Results], folder: &Path) -> Result<PathBuf, Error> {
         // Beside the runs that they show.
         let charts = part.folder.join("charts");
         make_folder(&charts)?;
-        for (name, _, svg) in curves::all(part) {
-            write(&charts.join(format!("{name}.svg")), &standalone(&svg))?;
+        for chart in curves::all(part) {
+            write(&charts.join(format!("{}.svg", chart.name)), &standalone(&chart.svg))?;
         }
     }
     let report = folder.join("report.html");
@@ -72,8 +74,8 @@ fn section(results: &Results, body: &mut String) {
     if let Some(lengths) = results.lengths_table() {
         *body += &format!("<h3>Loss at other lengths, without training</h3>\n{}", lengths.html());
     }
-    for (_, note, svg) in curves::all(results) {
-        *body += &figure(&svg, note);
+    for chart in curves::all(results) {
+        *body += &figure(&format!("{}{}", chart.svg, chart.legend), chart.note);
     }
     heads::maps(results, body);
     heads::deltas(results, body);
@@ -84,31 +86,6 @@ fn section(results: &Results, body: &mut String) {
 
 fn figure(svg: &str, note: &str) -> String {
     format!("<figure>{svg}<figcaption>{}</figcaption></figure>\n", escape(note))
-}
-
-/// Writes a page on runs at other lengths: name, trained length and figures of each.
-pub fn save_lengths(runs: &[(String, usize, Vec<AtLength>)], path: &Path) -> Result<(), Error> {
-    let series = runs
-        .iter()
-        .flat_map(|(name, _, lengths)| {
-            curves::by_length(name, std::slice::from_ref(lengths), Measure::Loss)
-        })
-        .collect();
-    let rule = runs.first().map(|(_, trained, _)| (*trained as f64, "trained".to_owned()));
-    let chart = Lines {
-        title: "Loss against length, without training".into(),
-        x: crate::chart::Axis::log("tokens of a window"),
-        y: crate::chart::Axis::linear("loss, nats per token"),
-        series,
-        marks: true,
-        rule,
-    };
-    let title = "Lengths beyond the trained one";
-    let body = format!(
-        "<h1>{title}</h1>\n{}",
-        figure(&chart.svg(), "The same text, cut into longer windows.")
-    );
-    write(path, &page(title, &body))
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Error> {

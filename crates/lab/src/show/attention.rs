@@ -12,7 +12,8 @@ use crate::{
     chart::{Axis, Heat, Lines, Series},
 };
 
-const SHORT: usize = 48; // tokens that are drawn one by one
+const SHORT: usize = 128; // tokens that are drawn one by one
+const PANEL: usize = 48; // tokens whose names can be read in a small picture
 const BINS: usize = 128; // points of a curve over a long text
 const STRONG: usize = 98; // percent of the cells of a pooled map that are below full colour
 const STRONGEST: usize = 3; // keys named for each query
@@ -65,7 +66,8 @@ pub fn attention(reading: &Reading, heads: &Heads) -> Result<Page, Error> {
     let sections = chosen.map(|seen| layer(reading, seen, heads));
     let sections = sections.collect::<Result<Vec<_>, _>>()?;
     let tokens = reading.seen().first().map_or(0, |seen| reading.queries(seen.site).len());
-    Ok(Page { title: format!("Attention over {tokens} tokens"), sections })
+    let title = format!("Attention over {tokens} tokens");
+    Ok(Page { title, words: reading.about(), text: reading.text().into(), sections })
 }
 
 fn layer(reading: &Reading, seen: &Seen, heads: &Heads) -> Result<Section, Error> {
@@ -107,7 +109,9 @@ fn layer(reading: &Reading, seen: &Seen, heads: &Heads) -> Result<Section, Error
         ));
     }
     let (heading, pictures) = (heading(seen), drawn.pictures);
-    Ok(Section { heading, words, pictures, side_by_side: chosen.len() > 1, table })
+    let is_small = !is_short || queries.max(keys) <= PANEL;
+    let side_by_side = chosen.len() > 1 && is_small;
+    Ok(Section { heading, words, pictures, side_by_side, table })
 }
 
 /// Where an attention stands, in words.

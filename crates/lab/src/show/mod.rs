@@ -21,5 +21,6 @@ pub use page::{Page, Picture, Section};
 pub use pattern::pattern;
 pub use position::position;
 pub use reading::Reading;
-pub use split::{split, terms};
+pub(crate) use reading::visible;
+pub use split::{LONGEST_SPLIT, split, terms};
 pub use terms::{Kind, Parts, TERMS, Term, Terms};

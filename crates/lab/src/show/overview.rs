@@ -40,7 +40,7 @@ pub fn overview() -> Result<Page, Error> {
     let pictures = vec![Picture::new("overview", svg, "Default settings, before training.")];
     let section =
         Section { heading: "Patterns and positions".into(), pictures, ..Default::default() };
-    Ok(Page { title: TITLE.into(), sections: vec![section] })
+    Ok(Page { title: TITLE.into(), sections: vec![section], ..Page::default() })
 }
 
 fn map(name: &str) -> Result<Panel, Error> {

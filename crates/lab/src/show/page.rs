@@ -18,6 +18,10 @@ use crate::{
 pub struct Page {
     /// What it shows.
     pub title: String,
+    /// Paragraphs below the title: what was drawn of what.
+    pub words: Vec<String>,
+    /// The text that was read, in full; none if empty.
+    pub text: String,
     /// From the top.
     pub sections: Vec<Section>,
 }
@@ -59,6 +63,10 @@ impl Page {
     /// The page as HTML that needs nothing else.
     pub fn html(&self) -> String {
         let mut body = format!("<h1>{}</h1>\n", escape(&self.title));
+        body.extend(self.words.iter().map(|words| format!("<p>{}</p>\n", inline(words))));
+        if !self.text.is_empty() {
+            body += &format!("<blockquote>{}</blockquote>\n", escape(&self.text));
+        }
         for section in &self.sections {
             section.write(&mut body);
         }
@@ -141,15 +149,22 @@ mod tests {
             table: vec![vec!["x".into()], vec!["<1>".into()]],
             ..Default::default()
         };
-        let page = Page { title: "page".into(), sections: vec![section] };
+        let words = vec!["of `this`".into()];
+        let text = "a `b` <c>".into();
+        let page = Page { title: "page".into(), words, text, sections: vec![section] };
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("made/here");
         let paths = page.save(&out).unwrap();
         assert_eq!(paths, [out.join("index.html"), out.join("bars.svg")]);
         let html = fs::read_to_string(&paths[0]).unwrap();
-        for part in
-            [svg.as_str(), "1 &lt; 2", "<td class=\"words\">&lt;1&gt;</td>", "how to read it"]
-        {
+        for part in [
+            svg.as_str(),
+            "of <code>this</code>",
+            "<blockquote>a `b` &lt;c&gt;</blockquote>",
+            "1 &lt; 2",
+            "<td class=\"words\">&lt;1&gt;</td>",
+            "how to read it",
+        ] {
             assert!(html.contains(part), "{part}");
         }
         fs::write(folder.path().join("file"), "").unwrap();

@@ -46,7 +46,7 @@ pub fn pattern(
         None => "Patterns".to_owned(),
     };
     let sections = names.iter().map(|name| section(name, changes, length));
-    Ok(Page { title, sections: sections.collect::<Result<_, _>>()? })
+    Ok(Page { title, sections: sections.collect::<Result<_, _>>()?, ..Page::default() })
 }
 
 /// The smallest layer that has the pattern: it is the layer that knows what a pattern may depend on.

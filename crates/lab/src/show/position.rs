@@ -51,7 +51,7 @@ pub fn position(
         None => "Positions".to_owned(),
     };
     let sections = names.iter().map(|name| section(name, changes, length));
-    Ok(Page { title, sections: sections.collect::<Result<_, _>>()? })
+    Ok(Page { title, sections: sections.collect::<Result<_, _>>()?, ..Page::default() })
 }
 
 fn section(name: &str, changes: &[String], length: Option<usize>) -> Result<Section, Error> {

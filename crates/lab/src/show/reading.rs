@@ -6,9 +6,13 @@ use whatwhere_transformer::{Family, Seen, Sequences, Site};
 
 use crate::Error;
 
+/// Tokens of a text at the most: beyond, all pairs of them take too long.
+const LONGEST: usize = 1 << 16;
+
 /// A run and a text it has read.
 pub struct Reading<'a> {
     run: &'a Run,
+    text: String,
     source: Vec<u32>,
     tokens: Vec<u32>,
     seen: Vec<Seen>,
@@ -18,12 +22,29 @@ impl<'a> Reading<'a> {
     /// Reads a text. An encoder-decoder reads it as the source of `target`, or of its own translation if there is none;
     /// other families have no target.
     pub fn new(run: &'a Run, text: &str, target: Option<&str>) -> Result<Self, Error> {
+        Self::of_at_most(run, text, target, LONGEST)
+    }
+
+    /// [`Self::new`] of a text with at most so many tokens; a longer one is refused before the model reads it.
+    pub fn of_at_most(
+        run: &'a Run,
+        text: &str,
+        target: Option<&str>,
+        most: usize,
+    ) -> Result<Self, Error> {
         let family = run.model().family();
         if target.is_some() && family != Family::EncoderDecoder {
             let reason = "only an encoder-decoder has one; leave it out";
             return Err(Error::Request(format!("a target for a model with one stack: {reason}")));
         }
         let mut tokens = encode(run, text)?;
+        if tokens.len() > most {
+            let found = tokens.len();
+            let reason = "every pair of them is looked at; take a part of the text";
+            return Err(Error::Request(format!(
+                "found {found} tokens, expected at most {most}: {reason}"
+            )));
+        }
         let mut source = Vec::new();
         if family == Family::EncoderDecoder {
             let target = match target {
@@ -41,12 +62,32 @@ impl<'a> Reading<'a> {
         let sequences = |ids: &[u32]| Sequences::from_rows(&[ids]);
         let read = (!source.is_empty()).then(|| sequences(&source));
         let seen = run.model().attention_inputs(read.as_ref(), &sequences(&tokens))?;
-        Ok(Self { run, source, tokens, seen })
+        Ok(Self { run, text: text.into(), source, tokens, seen })
     }
 
     /// The run that reads.
     pub fn run(&self) -> &Run {
         self.run
+    }
+
+    /// The text that was read.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The model in words.
+    pub fn about(&self) -> Vec<String> {
+        let settings = &self.run.settings;
+        let family = match self.run.model().family() {
+            Family::Decoder => "decoder",
+            Family::Encoder => "encoder",
+            Family::EncoderDecoder => "encoder-decoder",
+        };
+        let (layers, width) = (settings.model.layers, settings.model.width);
+        let (count, step) = (self.run.model().size(), self.run.step);
+        vec![format!(
+            "A {family} of {layers} layers, width {width}, {count} parameters, after {step} updates."
+        )]
     }
 
     /// What every attention was called with.
@@ -83,12 +124,13 @@ impl<'a> Reading<'a> {
 
     /// Tokens as they are shown, blanks and line ends made visible.
     pub fn words(&self, tokens: &[u32]) -> Vec<String> {
-        let word = |token: &u32| {
-            let text = self.run.tokenizer.token(*token);
-            text.replace(' ', "␣").replace('\n', "⏎").replace('\t', "⇥").replace('\r', "␍")
-        };
-        tokens.iter().map(word).collect()
+        tokens.iter().map(|token| visible(&self.run.tokenizer.token(*token))).collect()
     }
+}
+
+/// Blanks and line ends as signs.
+pub(crate) fn visible(token: &str) -> String {
+    token.replace(' ', "␣").replace('\n', "⏎").replace('\t', "⇥").replace('\r', "␍")
 }
 
 /// A text as tokens; `[MASK]` is the model's blank if it has one.

@@ -11,8 +11,11 @@ use super::{
 };
 use crate::{Error, chart::Heat};
 
-const LONGEST: usize = 512; // tokens: every pair of every head is held several times
-const CELLS: usize = 64; // of a map, across and down
+/// Tokens of a split at the most: every pair of every head is held several times.
+pub const LONGEST_SPLIT: usize = 512;
+
+const CELLS: usize = 128; // of a map, across and down
+const PANEL: usize = 64; // tokens whose names can be read in a small picture
 
 /// Splits the scores of a run over a text it has read. Maps are drawn of the first layer and head unless others are chosen;
 /// the table has all.
@@ -20,8 +23,8 @@ pub fn split(reading: &Reading, heads: &Heads) -> Result<Page, Error> {
     heads.check(reading)?;
     let longest = reading.seen().iter().map(|seen| reading.keys(seen.site).len()).max();
     let longest = longest.unwrap_or(0).max(reading.queries(Site::Decoder).len());
-    if longest > LONGEST {
-        let reason = format!("found {longest} tokens, expected at most {LONGEST}");
+    if longest > LONGEST_SPLIT {
+        let reason = format!("found {longest} tokens, expected at most {LONGEST_SPLIT}");
         return Err(Error::Request(format!("a split holds the score of every pair: {reason}")));
     }
     let chosen = Heads {
@@ -66,7 +69,8 @@ pub fn split(reading: &Reading, heads: &Heads) -> Result<Page, Error> {
         ..Default::default()
     };
     sections.insert(0, summary);
-    Ok(Page { title: "What and where".into(), sections })
+    let text = reading.text().into();
+    Ok(Page { title: "What and where".into(), words: reading.about(), text, sections })
 }
 
 /// The terms of the scores of one attention, and what must be said of them, if anything.
@@ -197,7 +201,7 @@ impl Split {
             heading: format!("{}, head {head}", heading(seen)),
             words: vec![format!("score = {}. One scale for all maps.", names.join(" + "))],
             pictures,
-            side_by_side: true,
+            side_by_side: self.queries.max(self.keys) <= PANEL,
             table: Vec::new(),
         }
     }

@@ -1,0 +1,83 @@
+//! A page on trained runs at other lengths.
+
+use std::path::Path;
+
+use whatwhere_training::RunSettings;
+
+use super::{curves, figure, write};
+use crate::{
+    Error,
+    chart::{Axis, Lines, escape, page},
+    extrapolate::AtLength,
+    results::Measure,
+    table::Table,
+};
+
+/// A run that was read at other lengths.
+#[derive(Clone, Debug)]
+pub struct Read {
+    /// What it is called.
+    pub name: String,
+    /// As it was trained.
+    pub settings: RunSettings,
+    /// What was found.
+    pub lengths: Vec<AtLength>,
+}
+
+/// Writes a page on runs at other lengths: chart, figures, settings, and the command that asked.
+pub fn save_lengths(runs: &[Read], command: &str, path: &Path) -> Result<(), Error> {
+    // Other tokens of the same text are compared by its bytes.
+    let tokenizer = |run: &Read| run.settings.data.tokenizer();
+    let measure = match runs.windows(2).all(|pair| tokenizer(&pair[0]) == tokenizer(&pair[1])) {
+        true => Measure::Loss,
+        false => Measure::BitsPerByte,
+    };
+    let series = runs
+        .iter()
+        .flat_map(|run| curves::by_length(&run.name, std::slice::from_ref(&run.lengths), measure));
+    let trained = runs.first().map(|run| run.settings.training.length);
+    let chart = Lines {
+        title: "Loss against length, without training".into(),
+        x: Axis::log("tokens of a window"),
+        y: Axis::linear(format!("loss, {}", measure.unit())),
+        series: series.collect(),
+        marks: true,
+        rule: trained.map(|trained| (trained as f64, "trained".to_owned())),
+    };
+    let title = "Lengths beyond the trained one";
+    let svg = format!("{}{}", chart.svg(), chart.legend());
+    let note = "The same text, cut into longer windows. Dashed: rotary scaled at evaluation.";
+    let mut body = format!("<h1>{title}</h1>\n{}{}", figure(&svg, note), table(runs).html());
+    body += &format!("<h3>How this was made</h3>\n<pre>{}</pre>\n", escape(command));
+    for run in runs {
+        body += &format!(
+            "<details><summary>Settings of {}</summary><pre>{}</pre></details>\n",
+            escape(&run.name),
+            escape(&run.settings.to_toml()?)
+        );
+    }
+    write(path, &page(title, &body))
+}
+
+fn table(runs: &[Read]) -> Table {
+    let head =
+        ["", "trained at", "scaling", "read at", "nats per token", "bits per byte", "accuracy"];
+    let mut table = Table { head: head.map(Into::into).into(), ..Table::default() };
+    for run in runs {
+        for at in &run.lengths {
+            let mut row = vec![run.name.clone(), run.settings.training.length.to_string()];
+            row.push(at.scaling.clone().unwrap_or_else(|| "–".into()));
+            row.push(at.length.to_string());
+            let whole = at.figures.as_ref().map(|figures| &figures.whole);
+            for measure in [Measure::Loss, Measure::BitsPerByte, Measure::Accuracy] {
+                let value = whole.and_then(|whole| measure.of(whole));
+                row.push(value.map_or("–".into(), |value| format!("{value:.4}")));
+            }
+            table.rows.push(row);
+            if let Some(reason) = &at.missing {
+                table.notes.push(format!("{} at {}: {reason}.", run.name, at.length));
+            }
+        }
+    }
+    table
+}
