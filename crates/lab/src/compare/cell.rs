@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use whatwhere_data::{Corpus, Split};
 use whatwhere_files as files;
 use whatwhere_training::{
-    Ending, Evaluation, Folder, Record, Run, RunSettings, Trainer, Translation, bleu,
-    evaluate, interrupt::Interrupt, trainer,
+    Ending, Evaluation, Folder, Record, Run, RunSettings, Trainer, Translation, bleu, evaluate,
+    interrupt::Interrupt, trainer,
 };
 
 use super::pace::Pace;
