@@ -83,7 +83,7 @@ def linear(weights, *ats):
     return made
 
 
-def optimiser(gpt):
+def optimizer(gpt):
     """AdamW that decays the matrices of projections only."""
     matrices = {id(m.weight) for m in gpt.modules() if isinstance(m, nn.Linear)}
     decaying = [p for p in gpt.parameters() if id(p) in matrices]

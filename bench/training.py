@@ -47,11 +47,11 @@ class Worker:
         return {}
 
     def train(self, rows, length, way):
-        from gpt import GPT, optimiser
+        from gpt import GPT, optimizer
 
         gpt = GPT(self.settings, self.weights)
         del self.weights
-        optimiser = optimiser(gpt)
+        optimizer = optimizer(gpt)
         loss_of = torch.compile(gpt) if way == "torch compiled" else gpt
         self.number = 0
 
@@ -62,8 +62,8 @@ class Worker:
             loss = loss_of(tokens, targets)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(gpt.parameters(), 1.0)
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
             return loss.item()
 
         self.step = step

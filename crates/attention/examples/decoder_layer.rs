@@ -15,7 +15,7 @@ fn main() -> Result<(), Error> {
         ..Default::default()
     };
     let mut layer = settings.build(&device)?;
-    let mut optimiser = AdamWConfig::new().init();
+    let mut optimizer = AdamWConfig::new().init();
     let x = Tensor::<3>::random([4, 24, 32], Distribution::Normal(0.0, 1.0), &device);
     let before = Tensor::cat(vec![x.clone().narrow(1, 0, 1), x.clone().narrow(1, 0, 23)], 1);
     let mut losses = Vec::new();
@@ -24,7 +24,7 @@ fn main() -> Result<(), Error> {
         let loss = error.powi_scalar(2).mean();
         losses.push(loss.clone().into_scalar::<f32>());
         let gradients = GradientsParams::from_grads(loss.backward(), &layer);
-        layer = optimiser.step(1e-2, layer, gradients);
+        layer = optimizer.step(1e-2, layer, gradients);
     }
     println!("loss {:.3} -> {:.3}", losses[0], losses[losses.len() - 1]);
     assert!(losses[losses.len() - 1] < 0.5 * losses[0], "the layer did not learn");

@@ -7,8 +7,9 @@
 
 use burn::tensor::{Int, Tensor};
 use whatwhere_kernels::TILE;
+use whatwhere_settings::Refuses;
 
-use crate::{AttentionSettings, Error, linear::State};
+use crate::{AttentionSettings, Error, mixing::State};
 
 /// What one layer remembers.
 #[derive(Clone, Debug, Default)]

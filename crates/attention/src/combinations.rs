@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use whatwhere_settings::Refusal;
+
 use crate::{
     AttentionSettings, Error, Mixing, Pattern, Position, Score,
     pattern::{And, Or},
@@ -116,7 +118,7 @@ fn table<A, B>(
     for row in rows {
         let cells = cols.iter().map(|col| match settings(row, col).check() {
             Ok(()) => "yes".to_owned(),
-            Err(Error::Combination { reason, .. }) => {
+            Err(Error::Refused(Refusal::Combination { reason, .. })) => {
                 let known = reasons.iter().position(|known| *known == reason);
                 let index = known.unwrap_or_else(|| {
                     reasons.push(reason);

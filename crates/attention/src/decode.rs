@@ -1,8 +1,9 @@
 //! Attention of new tokens to those in a cache.
 
 use burn::tensor::Tensor;
+use whatwhere_settings::Refuses;
 
-use crate::{Attention, Cache, Error, Input, Mixing, linear, projected::Project};
+use crate::{Attention, Cache, Error, Input, mixing::MixingLayer as _, projected::Project};
 
 /// The projections that [`Attention::decode_by`] uses.
 #[derive(Clone, Copy, Debug)]
@@ -69,9 +70,9 @@ impl Attention {
             (Some([k, v]), _) => {
                 let first = cache.length();
                 let (k, v) = (self.as_keys(k), self.split(v, self.sizes().kv_heads));
-                if matches!(self.settings().mixing, Mixing::Linear(_)) {
+                if let Some(decode) = self.mixing.decode() {
                     cache.advance(k.dims()[2]);
-                    return Ok(self.join(linear::decode(&mut cache.state, q, k, v)));
+                    return Ok(self.join(decode(&mut cache.state, q, k, v)));
                 }
                 let kept = cache.append(k, v, self.settings().pattern.reach())?;
                 return self.mix(input, first, q, kept);

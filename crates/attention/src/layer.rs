@@ -11,19 +11,20 @@ use whatwhere_kernels::attention::{
     Dropout, Shape,
     pattern::{self as kernels, Pattern as _},
 };
+use whatwhere_settings::Refuses;
 
 use crate::{
-    AttentionSettings, Error, Mixing,
+    AttentionSettings, Error,
     cache::Kept,
     call::Call,
     composed,
     fused::{self, Recipe},
     heads::{Heads, Sizes},
-    linear::{self, LinearCall},
-    pattern::{PredictedLayer, Scene},
-    position::{Encode, PositionLayer},
+    mixing::{Mix, MixingLayer as _, MixingModule},
+    pattern::{PatternContext, PredictedLayer},
+    position::{PositionLayer, PositionModule},
     projected::Project,
-    score::{Comparing, ScoreLayer},
+    score::{ScoreLayer, ScoreModule},
 };
 
 /// Attention of queries made from `x` to keys and values made from `x` or from a memory.
@@ -42,11 +43,13 @@ pub struct Attention {
     /// Norm of keys per head, if any.
     pub key_norm: Option<RmsNorm>,
     /// The score's parameters.
-    pub score: ScoreLayer,
+    pub score: ScoreModule,
     /// The pattern's parameters, if it follows content.
     pub pattern: Option<PredictedLayer>,
     /// The encodings' parameters.
-    pub position: Vec<PositionLayer>,
+    pub position: Vec<PositionModule>,
+    /// How weights are made; it learns nothing.
+    pub mixing: MixingModule,
     #[module(skip)]
     settings: AttentionSettings,
     #[module(skip)]
@@ -115,7 +118,7 @@ impl AttentionSettings {
         let Heads { width, heads, kv_heads, head_dim } = sizes;
         let linear =
             |from: usize, to: usize| LinearConfig::new(from, to).with_bias(self.bias).init(device);
-        let norm = || self.normalise.then(|| RmsNormConfig::new(head_dim).init(device));
+        let norm = || self.qk_norm.then(|| RmsNormConfig::new(head_dim).init(device));
         let position = self.position.iter().map(|position| position.build(&sizes, device));
         Ok(Attention {
             query: linear(width, heads * head_dim),
@@ -127,6 +130,7 @@ impl AttentionSettings {
             score: self.score.build(&sizes, device)?,
             pattern: self.pattern.layer(&sizes, device),
             position: position.collect::<Result<_, _>>()?,
+            mixing: self.mixing.build(&sizes, device),
             settings: self.clone(),
             sizes,
         })
@@ -160,17 +164,13 @@ impl Attention {
         let sizes = Sizes { keys: count, ..sizes(&q, &k) };
         let mut call = self.call(input, first_query, first_key, sizes)?;
         call.keys = Some(count);
-        let out = match self.settings.mixing {
-            Mixing::Softmax(_) => attend(&call, input.path, q, k, v)?,
-            Mixing::Linear(_) => {
-                let causal = self.settings.pattern.is_causal();
-                let count = |end: &usize| end.saturating_sub(first_key);
-                let key_lengths = input.key_lengths.as_ref().map(|e| e.iter().map(count).collect());
-                let linear = LinearCall { causal, key_lengths };
-                linear::attend(&linear, &call, input.path, q, k, v)?
-            }
+        let mix = Mix {
+            call: &call,
+            path: input.path,
+            causal: self.settings.pattern.is_causal(),
+            key_lengths: input.key_lengths.as_deref(),
         };
-        Ok(self.join(out))
+        Ok(self.join(self.mixing.attend(mix, q, k, v)?))
     }
 
     /// `[batch, heads, queries, head_dim]`, ready to be compared.
@@ -223,8 +223,13 @@ impl Attention {
             pattern.focus(input.x.clone(), first_key, &counts.unwrap_or_else(|| vec![keys]))
         });
         let documents = input.documents.as_deref();
-        let scene = Scene { heads: self.sizes, documents, first_query, focus: focus.as_ref() };
-        let mut pattern = self.settings.pattern.build(&scene)?;
+        let centers = focus.as_ref().map(|focus| {
+            let values = focus.centers.to_data().try_to_vec::<f32>().expect("f32 as everywhere");
+            (values, focus.centers.dims())
+        });
+        let centers = centers.as_ref().map(|(values, sizes)| (values.as_slice(), *sizes));
+        let context = PatternContext { heads: self.sizes, documents, first_query, centers };
+        let mut pattern = self.settings.pattern.build(&context)?;
         if let Some(padding) = padding {
             pattern = Box::new(kernels::And(pattern, padding));
         }
@@ -245,7 +250,7 @@ impl Attention {
             _ => None,
         };
         for position in &self.position {
-            position.shape(&mut call, &sizes)?;
+            position.add_terms(&mut call, &sizes)?;
         }
         Ok(call)
     }
@@ -277,7 +282,8 @@ impl Attention {
         };
         if !self.settings.mixing.has_scores() && input.pattern.is_some() {
             let reason = "its state sums all keys, or all up to the query";
-            return Err(Error::combination("linear", "a pattern of the caller's", reason));
+            let mixing = self.settings.mixing.name();
+            return Err(Error::combination(mixing, "a pattern of the caller's", reason));
         }
         // burn 0.22.1's matrix product reads out of bounds for a batch of 0.
         let right = width == self.sizes.width && batch > 0;

@@ -40,7 +40,7 @@
 //!   the query asks of a distance. Beyond the clip, all distances look alike.
 //! - **`transformer_xl`**: four terms keep what and where apart: content, what is asked of the distance, and a global bias
 //!   for each. Distances are sinusoids, projected. It was made for segments that remember the one before ([`Input::past`]).
-//! - **`rotary`**: place turns pairs of channels, so that a product depends on the distance. What and where share the phase:
+//! - **`rotary`**: place rotates pairs of channels, so that a product depends on the distance. What and where share the phase:
 //!   content decides at which distance a pair agrees best. It needs [`Scaling`] beyond the trained length.
 //! - **`polar`**: what is a magnitude, where a phase; neither can imitate the other. The score is a sum of magnitudes, each
 //!   weighed by a cosine of the distance. Keys learn a phase δ; it holds far beyond the trained length.
@@ -51,34 +51,44 @@
 //! - **`t5`**: where is a learned number for each head and bucket of distances. What is left alone. Far distances share a
 //!   bucket, which carries over to longer inputs.
 
-pub mod about;
 mod axis;
+#[cfg(feature = "burn")]
 pub mod bridge;
+#[cfg(feature = "burn")]
 mod cache;
+#[cfg(feature = "burn")]
 pub mod call;
 mod combinations;
+#[cfg(feature = "burn")]
 mod composed;
+#[cfg(feature = "burn")]
 mod decode;
 mod error;
+#[cfg(feature = "burn")]
 mod fused;
 mod heads;
+#[cfg(feature = "burn")]
 mod layer;
-mod linear;
+#[cfg(feature = "burn")]
 mod look;
 pub mod mixing;
 pub mod pattern;
 pub mod position;
+#[cfg(feature = "burn")]
 pub mod projected;
 mod scaling;
 pub mod score;
 mod settings;
 
+#[cfg(feature = "burn")]
 pub use cache::Cache;
 pub use combinations::combinations;
 pub use decode::DecodeLinears;
 pub use error::Error;
 pub use heads::{Heads, Sizes};
+#[cfg(feature = "burn")]
 pub use layer::{Attention, Input, Path, attend};
+#[cfg(feature = "burn")]
 pub use look::Look;
 pub use mixing::Mixing;
 pub use pattern::Pattern;

@@ -6,13 +6,14 @@
 
 use burn::{nn::RmsNorm, tensor::Tensor};
 use whatwhere_kernels::attention::{self as kernels, Shape};
+use whatwhere_settings::Refuses;
 
 use crate::{
     Attention, Error, Input,
     call::Call,
     fused::Recipe,
     layer::{attend, memory, sizes},
-    score::Comparing,
+    score::ScoreLayer,
 };
 
 /// A call and its tensors as slices.
@@ -158,7 +159,7 @@ mod tests {
     fn shares_of_parts_add_up_to_queries_and_keys() {
         let device = Device::flex();
         let settings = AttentionSettings::from_toml(
-            "width = 16\nheads = 4\nkv_heads = 2\nnormalise = true\nscore = 'general'",
+            "width = 16\nheads = 4\nkv_heads = 2\nqk_norm = true\nscore = 'general'",
         );
         let layer = settings.unwrap().build(&device).unwrap();
         let part = || Tensor::random([1, 5, 16], Distribution::Normal(0.0, 1.0), &device);

@@ -8,10 +8,10 @@ use whatwhere_kernels::{
 };
 
 use crate::{
-    Attention, Error, Heads, Input, Mixing, Path, Sizes,
+    Attention, Error, Heads, Input, Path, Sizes,
     bridge::{Operand, operation, untracked},
     fused::Recipe,
-    score::ScoreLayer,
+    score::ScoreLayer as _,
 };
 
 /// A linear layer: the model's own in f32, or an int8 copy of it.
@@ -55,8 +55,8 @@ impl Attention {
             && self.query_norm.is_none()
             && self.key_norm.is_none()
             && self.pattern.is_none()
-            && !matches!(self.score, ScoreLayer::General(_))
-            && matches!(self.settings().mixing, Mixing::Softmax(_));
+            && !self.score.changes_queries()
+            && self.settings().mixing.has_scores();
         if !plain {
             return Ok(None);
         }

@@ -6,12 +6,14 @@
 
 use std::f64::consts::TAU;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use whatwhere_settings::Refuses;
 
-use crate::{Error, about::About};
+use crate::Error;
 
 /// How the frequencies of rotary are scaled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Scaling {
     /// As trained.
@@ -76,11 +78,6 @@ fn high() -> f64 {
 }
 
 impl Scaling {
-    /// What the source says of every scaling.
-    pub fn about() -> Vec<About> {
-        About::of_enum(include_str!("scaling.rs"), "Scaling")
-    }
-
     /// Frequencies for pairs of `width` channels at a sequence of `length` places, and the factor on cosine and sine.
     pub fn frequencies(&self, base: f64, width: usize, length: usize) -> (Vec<f64>, f64) {
         let d = width as f64;
@@ -124,7 +121,8 @@ impl Scaling {
         matches!(self, Scaling::DynamicNtk { .. })
     }
 
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    /// Refuses settings out of range.
+    pub fn check(&self) -> Result<(), Error> {
         let (factor, length) = match *self {
             Scaling::None => return Ok(()),
             Scaling::Linear { factor } | Scaling::Ntk { factor } => (factor, 1),

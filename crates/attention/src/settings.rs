@@ -1,23 +1,21 @@
 //! Settings of an attention layer, from one definition: Rust, TOML and the compatibility table all read it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use whatwhere_settings::{OneOrList, Refuses, one_or_list, schema::in_order};
 
 use crate::{
-    Error, Mixing, Pattern, Position, Score,
-    about::About,
-    axis::{name_or_table, one_or_list},
-    heads::Heads,
-    mixing::Softmax,
-    pattern::Causal,
-    position::Rotary,
-    score::ScaledDot,
+    Error, Mixing, Pattern, Position, Score, heads::Heads, mixing::Softmax, pattern::Causal,
+    position::Rotary, score::ScaledDot,
 };
 
 /// Everything that makes an attention layer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(transform = in_order::<Self>)]
 pub struct AttentionSettings {
-    /// Width of the model; default 256.
+    /// Width of the model; default 256. In a model's settings it is the model's.
+    #[schemars(skip)]
     pub width: usize,
     /// Query heads; default 8.
     pub heads: usize,
@@ -29,22 +27,20 @@ pub struct AttentionSettings {
     pub head_dim: Option<usize>,
     /// Whether projections have a bias; default false.
     pub bias: bool,
-    /// Whether queries and keys are normalised per head (RMS) before they are compared; default false.
-    pub normalise: bool,
+    /// QK-norm: whether queries and keys are normalized per head (RMS) before they are compared; default false.
+    pub qk_norm: bool,
     /// How alike a query and a key are; default `scaled_dot`.
-    #[serde(deserialize_with = "name_or_table")]
     pub score: Score,
     /// Bound on the compared score; default none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub soft_cap: Option<f32>,
     /// Which keys a query may see; default `causal`.
-    #[serde(deserialize_with = "name_or_table")]
     pub pattern: Pattern,
     /// What a token knows of its place, one encoding or several; default `rotary`.
     #[serde(deserialize_with = "one_or_list")]
+    #[schemars(with = "OneOrList<Position>")]
     pub position: Vec<Position>,
     /// How weights are made of scores; default `softmax`.
-    #[serde(deserialize_with = "name_or_table")]
     pub mixing: Mixing,
     /// Share of weights dropped in training; default 0.
     pub dropout: f32,
@@ -58,7 +54,7 @@ impl Default for AttentionSettings {
             kv_heads: None,
             head_dim: None,
             bias: false,
-            normalise: false,
+            qk_norm: false,
             score: ScaledDot::default().into(),
             soft_cap: None,
             pattern: Causal::default().into(),
@@ -70,24 +66,15 @@ impl Default for AttentionSettings {
 }
 
 impl AttentionSettings {
-    /// What the source says of them.
-    pub fn about() -> About {
-        About::of_struct(include_str!("settings.rs"), "AttentionSettings").expect("it stands above")
-    }
-
     /// Whether a cache of the layer holds the same for tokens that are read together and one by one, and can give back
     /// the last of them: not where mixing keeps sums, and not where angles follow the length.
     pub fn can_roll_back(&self) -> bool {
-        let follows = |position: &Position| match position {
-            Position::Rotary(rotary) => rotary.scaling.follows_length(),
-            _ => false,
-        };
-        matches!(self.mixing, Mixing::Softmax(_)) && !self.position.iter().any(follows)
+        self.mixing.has_scores() && !self.position.iter().any(Position::follows_length)
     }
 
     /// Reads and checks TOML.
     pub fn from_toml(text: &str) -> Result<Self, Error> {
-        let settings: Self = toml::from_str(text).map_err(|e| Error::Read(e.to_string()))?;
+        let settings: Self = toml::from_str(text).map_err(Error::unreadable)?;
         settings.check()?;
         Ok(settings)
     }
@@ -144,12 +131,12 @@ impl AttentionSettings {
             ));
         }
         self.check_positions(&sizes)?;
-        self.check_mixing()
+        self.check_mixing(&sizes)
     }
 
     fn check_positions(&self, sizes: &Heads) -> Result<(), Error> {
         for (i, position) in self.position.iter().enumerate() {
-            if position.role().turns_channels() && matches!(self.score, Score::Additive(_)) {
+            if position.rotates(sizes) && !self.score.is_product() {
                 let reason = "tanh(q + k) does not depend on the distance after a rotation";
                 return Err(Error::combination(position.name(), self.score.name(), reason));
             }
@@ -158,9 +145,9 @@ impl AttentionSettings {
                     let reason = "an encoding can be listed once";
                     return Err(Error::combination(position.name(), other.name(), reason));
                 }
-                if position.role().claims(sizes).overlaps(&other.role().claims(sizes)) {
+                if position.channels(sizes).overlaps(&other.channels(sizes)) {
                     let reason =
-                        "both turn the same channels of the same heads; give each its share";
+                        "both rotate the same channels of the same heads; give each its share";
                     return Err(Error::combination(other.name(), position.name(), reason));
                 }
             }
@@ -168,23 +155,22 @@ impl AttentionSettings {
         Ok(())
     }
 
-    fn check_mixing(&self) -> Result<(), Error> {
+    fn check_mixing(&self, sizes: &Heads) -> Result<(), Error> {
         let mixing = self.mixing.name();
         if self.mixing.has_scores() {
             return Ok(());
         }
-        if !matches!(self.score, Score::ScaledDot(_)) {
+        if self.score != Self::default().score {
             let reason = "without scores there is none to choose; leave it at scaled_dot";
             return Err(Error::combination(mixing, self.score.name(), reason));
         }
-        if !matches!(self.pattern, Pattern::Full(_) | Pattern::Causal(_)) {
+        if !self.pattern.is_whole() {
             let reason = "its state sums all keys, or all up to the query; use full or causal";
             return Err(Error::combination(mixing, self.pattern.name(), reason));
         }
         for position in &self.position {
-            let role = position.role();
-            if role.adds_to_scores() || role.turns_channels() {
-                let reason = "without scores there is nothing to add to or to turn; use an encoding of embeddings";
+            if position.adds_to_scores() || position.rotates(sizes) {
+                let reason = "without scores there is nothing to add to or to rotate; use an encoding of embeddings";
                 return Err(Error::combination(mixing, position.name(), reason));
             }
         }
@@ -247,7 +233,7 @@ mod tests {
             ("position = 'rotry'", "unknown variant `rotry`, expected one of `none`, `sinusoidal`"),
             ("position = { kind = 'rotary', bas = 3 }", "unknown field `bas`, expected"),
             ("wdith = 3", "unknown field `wdith`"),
-            ("head_dim = 7", "head_dim = 7: rotary turns pairs"),
+            ("head_dim = 7", "head_dim = 7: rotary rotates pairs"),
             ("pattern = { kind = 'window', left = 0 }", "pattern.left = 0"),
             ("pattern = { kind = 'predicted', radius = 0 }", "pattern.radius = 0"),
             (
@@ -255,7 +241,7 @@ mod tests {
                 "predicted with and: its center is a share of all keys",
             ),
             ("score = 'additive'", "rotary with additive"),
-            ("position = ['rotary', 'polar']", "rotary with polar: both turn the same channels"),
+            ("position = ['rotary', 'polar']", "rotary with polar: both rotate the same channels"),
             ("mixing = 'linear'\nposition = 't5'", "linear with t5"),
             ("mixing = 'linear'\nposition = 'none'\npattern = 'window'", "linear with window"),
             ("dropout = 1.0", "dropout = 1"),

@@ -7,6 +7,7 @@ use whatwhere_attention::{
     Attention, AttentionSettings, Cache, Error, Input, Mixing, Pattern, Position, Scaling, Score,
     mixing, pattern, position,
 };
+use whatwhere_settings::Refusal;
 
 /// f32 rounding; the tiles of a row differ between the passes.
 const TOLERANCE: f32 = 1e-4;
@@ -25,14 +26,19 @@ fn causal_patterns() -> Vec<Pattern> {
         And {
             of: vec![
                 causal(),
-                Or { of: vec![Window { left: 4, right: 0 }.into(), Global { places: 2 }.into()] }
-                    .into(),
+                Or {
+                    of: vec![
+                        Window { left: 4, right: 0 }.into(),
+                        Global { places: 2.into() }.into(),
+                    ],
+                }
+                .into(),
             ],
         }
         .into(),
         And { of: vec![causal(), Random { block: 4, count: 3, length: 64, seed: 1 }.into()] }
             .into(),
-        And { of: vec![causal(), Prefix { length: 5 }.into()] }.into(),
+        And { of: vec![causal(), Prefix { length: 5.into() }.into()] }.into(),
     ]
 }
 
@@ -314,5 +320,8 @@ fn a_cache_of_another_layer_and_patterns_that_look_ahead_are_refused() {
     let error = layer(Position::Alibi(Default::default()), Pattern::Full(Default::default()))
         .decode(x(), &mut Cache::new())
         .unwrap_err();
-    assert!(matches!(error, Error::Setting { setting: "pattern", .. }), "{error}");
+    assert!(
+        matches!(error, Error::Refused(Refusal::Setting { setting: "pattern", .. })),
+        "{error}"
+    );
 }

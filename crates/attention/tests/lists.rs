@@ -39,45 +39,79 @@ fn every_file_is_listed_and_every_choice_is_a_file_and_in_the_docs() {
     }
 }
 
-/// Who may name an encoding outside `position/`, and why. Everyone else would have to change for a new one, and
-/// CONTRIBUTING.md promises that two files are enough.
-const NAMED: [(&str, &[&str], &str); 4] = [
-    ("settings.rs", &["Rotary"], "the default"),
-    ("call.rs", &["Rotary", "Polar"], "kinds of feature, which several encodings share"),
-    ("composed.rs", &["Rotary", "Polar"], "computes the kinds of feature"),
-    ("fused.rs", &["Rotary", "Polar"], "hands the kinds of feature to the kernels"),
+/// How an encoding may be named outside `position/`, and why. Whatever else names one would have to change for a new one,
+/// and CONTRIBUTING.md promises that two files are enough.
+const USES: [(&str, &str); 7] = [
+    ("position::Rotary", "brings in the default"),
+    ("Rotary::default()", "the default"),
+    ("Rotary {", "a kind of feature, which several encodings may share"),
+    ("Polar {", "a kind of feature"),
+    ("Rotary(kernels::Layout", "the same kind, laid out flat"),
+    ("Polar(kernels::Magnitude", "the same kind, laid out flat"),
+    ("KindAt::", "the same kinds, laid out flat"),
 ];
 
 #[test]
 fn nothing_outside_its_folder_names_an_encoding() {
-    // Debug writes an enum's variant first, which is the encoding's type.
-    let name = |position: &Position| {
-        let written = format!("{position:?}");
-        written.split('(').next().unwrap().to_owned()
-    };
-    let encodings: Vec<String> = Position::all().iter().map(name).collect();
+    let encodings = variants(&Position::all());
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut found = BTreeSet::new();
-    for file in sources(&src) {
-        let within = file.strip_prefix(&src).unwrap();
-        if within.starts_with("position") {
-            continue;
-        }
-        let text = fs::read_to_string(&file).unwrap();
-        let code = text.split("#[cfg(test)]").next().unwrap();
-        let lines = code.lines().map(|line| line.split("//").next().unwrap());
-        let words = lines.flat_map(|line| line.split(|c: char| !c.is_alphanumeric()));
-        let owner = |word: &str| {
+    for (file, line) in code(&src).into_iter().filter(|(file, _)| !file.starts_with("position/")) {
+        let mut words = line.split(|c: char| !c.is_alphanumeric());
+        let is_named = words.any(|word| {
             let encoding = word.strip_suffix("Layer").unwrap_or(word);
-            encodings.iter().find(|name| *name == encoding).cloned()
-        };
-        let within = within.to_string_lossy().replace('\\', "/");
-        found.extend(words.filter_map(owner).map(|encoding| (within.clone(), encoding)));
+            encodings.iter().any(|name| name == encoding)
+        });
+        let is_allowed = USES.iter().any(|(form, _)| line.contains(form));
+        assert!(!is_named || is_allowed, "{file} names an encoding: {line}");
     }
-    let allowed = NAMED
-        .iter()
-        .flat_map(|(file, names, _)| names.iter().map(|name| (file.to_string(), name.to_string())));
-    assert_eq!(found, allowed.collect(), "the encodings named outside position/");
+}
+
+/// Nobody asks which choice it is, neither by its variant nor by its name: what one needs to know, the choice answers.
+#[test]
+fn nobody_asks_which_choice_it_is() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let axes = [
+        ("Score", variants(&Score::all()), Score::NAMES),
+        ("Pattern", variants(&Pattern::all()), Pattern::NAMES),
+        ("Position", variants(&Position::all()), Position::NAMES),
+        ("Mixing", variants(&Mixing::all()), Mixing::NAMES),
+    ];
+    let mut forms = Vec::new();
+    for (axis, variants, names) in axes {
+        forms.extend(variants.iter().map(|variant| format!("{axis}::{variant}(")));
+        for name in names {
+            forms.extend(["==", "!="].map(|sign| format!("name() {sign} \"{name}\"")));
+            forms.extend(["==", "!="].map(|sign| format!("kind {sign} \"{name}\"")));
+        }
+    }
+    for name in ["attention", "transformer", "training", "lab", "cli"] {
+        let lines = code(&crates.join(name).join("src"));
+        assert!(lines.len() > 100, "{name} has no sources");
+        for (file, line) in lines {
+            let asks = forms.iter().find(|form| line.contains(form.as_str()));
+            assert_eq!(asks, None, "{name}: {file}: {line}");
+        }
+    }
+}
+
+/// Debug writes an enum's variant first, which is the type of the choice.
+fn variants<T: std::fmt::Debug>(all: &[T]) -> Vec<String> {
+    let name = |choice: &T| format!("{choice:?}").split('(').next().unwrap().to_owned();
+    all.iter().map(name).collect()
+}
+
+/// The lines of a folder's sources, without comments and tests, each with its file.
+fn code(src: &Path) -> Vec<(String, String)> {
+    let mut lines = Vec::new();
+    for file in sources(src) {
+        let within = file.strip_prefix(src).unwrap().to_string_lossy().replace('\\', "/");
+        let Ok(text) = fs::read_to_string(&file) else { continue };
+        let code = text.split("#[cfg(test)]").next().unwrap();
+        let code = code.split("#[cfg(all(test").next().unwrap();
+        let plain = |line: &str| (within.clone(), line.split("//").next().unwrap().to_owned());
+        lines.extend(code.lines().map(plain));
+    }
+    lines
 }
 
 fn sources(folder: &Path) -> Vec<PathBuf> {

@@ -10,6 +10,7 @@ use whatwhere_attention::{
     AttentionSettings, Error, Input, Mixing, Path, Pattern, Position, Scaling, Score, pattern,
     position,
 };
+use whatwhere_settings::{Refusal, Share};
 
 use outcome::{Outcome, run};
 
@@ -26,7 +27,7 @@ fn small(pattern: Pattern) -> Pattern {
         Pattern::Fixed(_) => pattern::Fixed { stride: 5, summary: 2 }.into(),
         Pattern::Random(_) => pattern::Random { block: 4, count: 2, length: 24, seed: 3 }.into(),
         Pattern::Predicted(_) => pattern::Predicted { radius: 4 }.into(),
-        Pattern::Prefix(_) => pattern::Prefix { length: 6 }.into(),
+        Pattern::Prefix(_) => pattern::Prefix { length: 6.into() }.into(),
         other => other,
     }
 }
@@ -95,7 +96,7 @@ fn both_paths_agree_for_every_score_pattern_and_position() {
                         check(&settings);
                         checked += 1;
                     }
-                    Err(Error::Combination { .. }) => refused += 1,
+                    Err(Error::Refused(Refusal::Combination { .. })) => refused += 1,
                     Err(other) => panic!("{other}"),
                 }
             }
@@ -151,13 +152,13 @@ fn both_paths_agree_for_every_setting_of_the_encodings() {
     let positions: Vec<Vec<Position>> = vec![
         vec![
             Polar { delta: DeltaInit::Uniform, ..Default::default() }.into(),
-            Alibi { learned: true, heads: 0.5 }.into(),
+            Alibi { learned: true, heads: Share(0.5) }.into(),
         ],
         vec![Sinusoidal::default().into(), Shaw { per_head: false, ..Default::default() }.into()],
         vec![
             Rotary {
-                channels: 0.67,
-                heads: 0.5,
+                channels: Share(0.67),
+                heads: Share(0.5),
                 layout: RotaryLayout::Interleaved,
                 ..Default::default()
             }
@@ -168,8 +169,8 @@ fn both_paths_agree_for_every_setting_of_the_encodings() {
             Polar {
                 magnitude: PolarMagnitude::Relu,
                 delta: DeltaInit::Off,
-                channels: 0.5,
-                heads: 0.5,
+                channels: Share(0.5),
+                heads: Share(0.5),
                 ..Default::default()
             }
             .into(),
@@ -194,14 +195,14 @@ fn both_paths_agree_for_every_setting_of_the_encodings() {
     ];
     for position in positions {
         for (heads, kv_heads) in [(4, 4), (4, 2), (4, 1), (1, 1)] {
-            for (soft_cap, dropout, normalise) in [(None, 0.0, false), (Some(1.5), 0.3, true)] {
+            for (soft_cap, dropout, qk_norm) in [(None, 0.0, false), (Some(1.5), 0.3, true)] {
                 check(&AttentionSettings {
                     position: position.clone(),
                     heads,
                     kv_heads: Some(kv_heads),
                     soft_cap,
                     dropout,
-                    normalise,
+                    qk_norm,
                     pattern: Pattern::Full(Default::default()),
                     ..base()
                 });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
 use whatwhere_attention::{
-    Attention, AttentionSettings, Cache, Error, Input, Path, position::Encode,
+    Attention, AttentionSettings, Cache, Error, Input, Path, position::PositionLayer,
 };
 use whatwhere_kernels::attention::pattern::from_fn;
 
@@ -31,7 +31,7 @@ fn settings_without_meaning_are_refused_when_read() {
     let cases = [
         (
             "heads = 8\nposition = 'rotary'",
-            "head_dim = 3: rotary turns pairs, but 3 channels of a head would turn; use an even head_dim or another position.channels",
+            "head_dim = 3: rotary rotates pairs, but 3 channels of a head would rotate; use an even head_dim or another position.channels",
         ),
         (
             "heads = 5",

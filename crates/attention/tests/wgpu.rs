@@ -27,7 +27,7 @@ const CASES: [&str; 9] = [
     "position = 'none'\nmixing = 'linear'",
     "position = 'transformer_xl'",
     "position = 'none'\npattern = { kind = 'predicted', radius = 4 }",
-    "position = 'none'\nscore = 'cosine'\nsoft_cap = 2.0\nnormalise = true\npattern = 'document'",
+    "position = 'none'\nscore = 'cosine'\nsoft_cap = 2.0\nqk_norm = true\npattern = 'document'",
 ];
 
 fn assert_close(what: &str, gpu: &[f32], cpu: &[f32]) -> f32 {

@@ -9,7 +9,7 @@ use burn::{
 };
 use whatwhere_attention::{
     Attention, AttentionSettings, Input, Path, Position,
-    position::{Alibi, Polar, PositionLayer, Rotary, RotaryLayout, T5},
+    position::{Alibi, Polar, PositionModule, Rotary, RotaryLayout, T5},
 };
 
 use common::{File, difference, fixture};
@@ -55,11 +55,11 @@ impl Model {
             linear.weight = Param::from_tensor(self.weight(&name));
         }
         match &mut layer.position[0] {
-            PositionLayer::Polar(polar) => {
+            PositionModule::Polar(polar) => {
                 let delta = self.get::<3>("w.attn_layers.polar_pos_emb.learned_bias");
                 polar.delta = Some(Param::from_tensor(delta.reshape([4, 16])));
             }
-            PositionLayer::T5(t5) => {
+            PositionModule::T5(t5) => {
                 // x-transformers multiplies the table by √head_dim.
                 let table = self.get::<2>("w.attn_layers.rel_pos.relative_attention_bias.weight");
                 t5.table = Param::from_tensor(table.transpose() * 4.0);

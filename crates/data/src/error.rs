@@ -2,23 +2,15 @@
 
 use std::{io, path::PathBuf};
 
+use whatwhere_settings::Refusal;
+
 /// Data that is refused: what was wrong, what was found, what would be right.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A setting with a value it cannot have.
-    #[error("{setting} = {found}: {reason}")]
-    Setting {
-        /// The setting's name.
-        setting: &'static str,
-        /// What was found.
-        found: String,
-        /// What would be right.
-        reason: String,
-    },
-    /// Settings that could not be read.
-    #[error("{0}")]
-    Settings(String),
+    /// Settings that are refused.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
     /// A file that could not be read or written.
     #[error("{path}: {found}")]
     File {
@@ -64,14 +56,6 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn setting(
-        setting: &'static str,
-        found: impl std::fmt::Display,
-        reason: impl Into<String>,
-    ) -> Self {
-        Self::Setting { setting, found: found.to_string(), reason: reason.into() }
-    }
-
     pub(crate) fn content(name: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Content { name: name.into(), reason: reason.into() }
     }

@@ -34,21 +34,3 @@ pub use error::{Error, Result};
 pub use settings::{DataSettings, Objective, Source, TokenizerSettings};
 pub use tokenizer::{Decoder, Special, Tokenizer};
 pub use tokens::Tokens;
-
-/// The source of the settings, and of the tasks, for a program that shows what it says of them.
-pub fn about() -> [&'static str; 2] {
-    let settings = concat!(
-        include_str!("settings/mod.rs"),
-        include_str!("settings/source.rs"),
-        include_str!("settings/tokens.rs"),
-        include_str!("settings/objective.rs"),
-    );
-    let tasks = concat!(
-        include_str!("task/indirect_indexing.rs"),
-        include_str!("task/letters.rs"),
-        include_str!("task/recall.rs"),
-        include_str!("task/listops.rs"),
-        include_str!("task/addition.rs"),
-    );
-    [settings, tasks]
-}

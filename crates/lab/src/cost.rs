@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde::{Deserialize, Serialize};
-use whatwhere_attention::{AttentionSettings, pattern::Scene};
+use whatwhere_attention::{AttentionSettings, Heads, pattern::PatternContext};
 use whatwhere_kernels::attention::pattern::{Tile, computed_pairs, visible_pairs};
 use whatwhere_training::RunSettings;
 use whatwhere_transformer::{Family, Site};
@@ -62,14 +62,12 @@ impl Flops {
             if site != Site::Cross {
                 flops.matrices += 2.0 * feed_forward as f64;
             }
-            let each = pair(&attention, heads.head_dim) * heads.heads as f64 / length as f64;
-            if attention.mixing.name() == "linear" {
-                // A state of head_dim² is updated and asked by every token.
-                let state = 4.0 * (heads.head_dim * heads.head_dim * heads.heads) as f64;
-                flops.visible += state;
-                flops.computed += state;
+            if let Some(each) = attention.mixing.flops_per_token(&heads) {
+                flops.visible += each;
+                flops.computed += each;
                 continue;
             }
+            let each = pair(&attention, &heads) / length as f64;
             let pairs = Pairs::of(&attention, length)?;
             flops.visible += each * pairs.visible as f64;
             flops.computed += each * pairs.computed as f64;
@@ -89,25 +87,24 @@ impl Flops {
     }
 }
 
-/// Operations for one pair in one head.
-fn pair(attention: &AttentionSettings, head_dim: usize) -> f64 {
-    // Polar compares cosines and sines: twice as wide.
-    let polar = attention.position.iter().any(|position| position.name() == "polar");
-    let compare = if polar { 4 } else { 2 };
-    ((compare + 2) * head_dim) as f64
+/// Operations for one pair in all heads: a product over what is compared, and one over the values.
+fn pair(attention: &AttentionSettings, heads: &Heads) -> f64 {
+    let values = heads.heads * heads.head_dim;
+    let extra: usize = attention.position.iter().map(|p| p.extra_channels(heads)).sum();
+    2.0 * (values + extra + values) as f64
 }
 
 impl Pairs {
     /// Of one head over a sequence of its own.
     pub fn of(attention: &AttentionSettings, length: usize) -> Result<Self, Error> {
         let heads = attention.sizes()?;
-        if attention.pattern.name() == "predicted" {
+        if attention.pattern.deviation().is_some() {
             // It follows content, so it is not known before; a window around the predicted place at the most.
             let full = (length * length) as u64;
             return Ok(Self { visible: full, computed: full });
         }
-        let scene = Scene { heads, documents: None, first_query: 0, focus: None };
-        let pattern = attention.pattern.build(&scene)?;
+        let context = PatternContext { heads, documents: None, first_query: 0, centers: None };
+        let pattern = attention.pattern.build(&context)?;
         let tile = Tile { batch: 0, head: 0, queries: 0..length, keys: 0..length };
         Ok(Self {
             visible: visible_pairs(&*pattern, &tile),
@@ -260,5 +257,23 @@ mod tests {
         let flops = Flops::of(&settings, 100).unwrap();
         assert_eq!(flops.matrices, 2.0 * (2.0 * 12.0 * 64.0 * 64.0 + 6400.0));
         assert_eq!(flops.visible, 2.0 * 4.0 * (4.0 * 16.0) * 55.0 / 10.0);
+    }
+
+    #[test]
+    fn channels_that_become_two_cost_twice_to_compare() {
+        let of = |position: &str| {
+            let text = format!("width = 64\nheads = 4\nposition = {position}");
+            let attention = AttentionSettings::from_toml(&text).unwrap();
+            pair(&attention, &attention.sizes().unwrap())
+        };
+        let plain = of("'none'");
+        assert_eq!(plain, 4.0 * 4.0 * 16.0);
+        assert_eq!(of("'rotary'"), plain);
+        // A cosine and a sine for each of 16 channels in place of the channel.
+        for position in ["'polar'", "'single_angle'"] {
+            assert_eq!(of(position), plain + 2.0 * 4.0 * 16.0, "{position}");
+        }
+        let part = of("{ kind = 'polar', channels = 0.5, heads = 0.25 }");
+        assert_eq!(part, plain + 2.0 * 8.0, "half the channels of one head");
     }
 }

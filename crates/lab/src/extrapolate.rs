@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use whatwhere_attention::Position;
 use whatwhere_data::{BatchSettings, BatchSize, Batches, Corpus, Split};
-use whatwhere_training::{Evaluation, Folder, Places, Run, by_place};
-use whatwhere_transformer::Family;
+use whatwhere_training::{Evaluation, Folder, Places, Run, loss_by_position};
+use whatwhere_transformer::{Family, Site};
 
 use crate::Error;
 
@@ -128,37 +128,23 @@ struct Way {
     changes: Vec<String>,
 }
 
-/// Every scaling that needs no training, for a run whose only encoding is unscaled rotary.
+/// Every way to reach further that needs no training, for a decoder with one encoding that knows some.
 fn scalings(run: &Run, length: usize) -> Vec<Way> {
-    let trained = run.settings.training.length;
-    let position = run.settings.model.attention.get("position");
-    let kind = match position {
-        None => "rotary",
-        Some(toml::Value::String(name)) => name,
-        Some(toml::Value::Table(table)) if !table.contains_key("scaling") => {
-            table.get("kind").and_then(toml::Value::as_str).unwrap_or_default()
-        }
-        Some(_) => "",
+    let settings = &run.settings;
+    let attention = match settings.model.family {
+        Family::Decoder => settings.model.attention(Site::Decoder, 0),
+        _ => return Vec::new(),
     };
-    if kind != "rotary" || run.settings.model.family != Family::Decoder {
+    let Ok([position]) = attention.as_ref().map(|attention| attention.position.as_slice()) else {
         return Vec::new();
-    }
-    debug_assert!(Position::NAMES.contains(&kind));
-    let factor = length as f64 / trained as f64;
-    let key = "model.attention.position.scaling";
-    [
-        ("linear", format!("{{kind='linear',factor={factor:?}}}")),
-        ("ntk", format!("{{kind='ntk',factor={factor:?}}}")),
-        ("yarn", format!("{{kind='yarn',factor={factor:?},length={trained}}}")),
-    ]
-    .map(|(name, value)| {
-        let mut changes = vec![format!("{key}={value}")];
-        if position.is_none() {
-            changes.insert(0, "model.attention.position=rotary".into());
-        }
-        Way { name: name.into(), changes }
-    })
-    .into()
+    };
+    let ways = position.scalings(settings.training.length, length).into_iter();
+    let way = |(name, position): (&str, Position)| {
+        let value = toml::Value::try_from(position).ok()?;
+        let changes = vec![format!("model.attention.position={value}")];
+        Some(Way { name: name.into(), changes })
+    };
+    ways.filter_map(way).collect()
 }
 
 fn try_at(
@@ -180,12 +166,12 @@ fn try_at(
         batch: BatchSize::Rows(rows),
         length,
         seed: 0,
-        is_continuous: run.settings.model.memory > 0,
+        is_continuous: run.settings.model.segment_memory > 0,
     };
     let batches = Batches::new(corpus, split, &settings).map_err(|e| e.to_string())?;
     let ends = stretches(length);
     let limit = tokens.div_ceil(rows * length);
-    let parts = by_place(model, &batches, Some(limit), &ends).map_err(|e| e.to_string())?;
+    let parts = loss_by_position(model, &batches, Some(limit), &ends).map_err(|e| e.to_string())?;
     let bytes = corpus.bytes_per_token(split);
     let counted = ends.iter().zip(&parts).filter(|(_, part)| part.tokens() > 0);
     Ok(Figures {

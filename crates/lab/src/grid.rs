@@ -91,13 +91,12 @@ pub fn cells(base: &str, changes: &[String], axes: &[Axis]) -> Result<Vec<Cell>,
 
 /// Whether settings were not understood, instead of understood and refused.
 fn is_unreadable(error: &whatwhere_training::Error) -> bool {
+    use whatwhere_settings::Refusal::Unreadable;
     use whatwhere_training::Error as Training;
     use whatwhere_transformer::Error as Model;
     matches!(
         error,
-        Training::Settings(_)
-            | Training::Model(Model::Read(_))
-            | Training::Model(Model::Attention(whatwhere_attention::Error::Read(_)))
+        Training::Refused(Unreadable(_)) | Training::Model(Model::Refused(Unreadable(_)))
     )
 }
 

@@ -251,7 +251,7 @@ fn terms_of(position: &str, x: [[f32; 2]; 3]) -> (Terms, Vec<f32>, Vec<f32>) {
     let x = Tensor::<3>::from_data([x], &Device::flex());
     let look = layer.look(Input::new(x)).unwrap();
     let (q, k) = (look.inputs().q.to_vec(), look.inputs().k.to_vec());
-    (Terms::of(&look, None).unwrap(), q, k)
+    (Terms::of(&look, &layer.settings().position, None).unwrap(), q, k)
 }
 
 #[test]

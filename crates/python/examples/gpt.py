@@ -83,14 +83,14 @@ class GPT(nn.Module):
 
 def train(model, batches):
     """Losses, and the fastest step in seconds."""
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     losses, best = [], math.inf
     for tokens in batches:
         start = time.perf_counter()
         loss = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         best = min(best, time.perf_counter() - start)
         losses.append(loss.item())
     return losses, best

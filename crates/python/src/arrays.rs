@@ -1,6 +1,7 @@
 //! The arrays of a call besides q, k and v, by index, with their shapes checked where they are used.
 
 use numpy::{PyReadonlyArrayDyn, PyUntypedArrayMethods};
+use whatwhere_settings::Refuses;
 
 use crate::{Error, settings::Array};
 
@@ -13,7 +14,7 @@ impl<'a> Arrays<'a> {
     pub(crate) fn new(arrays: &'a [PyReadonlyArrayDyn<'_, f32>]) -> Result<Self, Error> {
         let all = arrays.iter().map(|array| {
             let values =
-                array.as_slice().map_err(|_| Error::Read("an array is not contiguous".into()))?;
+                array.as_slice().map_err(|_| Error::unreadable("an array is not contiguous"))?;
             Ok((values, array.shape()))
         });
         Ok(Self { all: all.collect::<Result<_, Error>>()? })
@@ -25,7 +26,7 @@ impl<'a> Arrays<'a> {
 
     /// An array by its index.
     pub(crate) fn at(&self, index: usize) -> Result<(&'a [f32], &'a [usize]), Error> {
-        let missing = || Error::Read(format!("array {index} was not handed in"));
+        let missing = || Error::unreadable(format!("array {index} was not handed in"));
         self.all.get(index).copied().ok_or_else(missing)
     }
 

@@ -6,6 +6,7 @@ use numpy::{
 };
 use pyo3::prelude::*;
 use whatwhere_kernels::attention::{Gradients, Inputs, Output, Shape};
+use whatwhere_settings::Refuses;
 
 use crate::{
     Error,
@@ -13,7 +14,7 @@ use crate::{
     linear,
     mask::Mask,
     pattern,
-    settings::{Mixing, Settings},
+    settings::Settings,
     terms::{Made, Terms},
 };
 
@@ -50,7 +51,7 @@ impl Call {
             let error = error.to_string();
             // The text is ours, not the caller's.
             let message = error.split(" at line ").next().unwrap_or_default();
-            Error::Read(message.to_owned())
+            Error::unreadable(message)
         })?;
         Ok(Self { settings })
     }
@@ -77,13 +78,15 @@ impl Call {
         py.detach(|| {
             // Memory that several threads touch first costs several times as much.
             out.fill(0.0);
-            if let Mixing::Linear(_) = self.settings.mixing {
+            let encodings = self.settings.resolve(&shape, &arrays)?;
+            if !self.settings.mixing.has_scores() {
                 let linear = linear::build(self, shape, &moment, mask.is_some())?;
                 return Ok(linear.forward_into(&inputs, out, rows)?);
             }
-            let pattern = pattern::build(&self.settings.pattern, &shape, &moment, &arrays, mask)?;
-            let made = Made::new(self, &shape, &moment, &arrays)?;
-            let terms = Terms::new(&self.settings, shape, &moment, &arrays, &made, &*pattern)?;
+            let pattern = pattern::build(&self.settings, &shape, &moment, &arrays, mask)?;
+            let made = Made::new(&encodings, &shape, &moment, &arrays)?;
+            let terms =
+                Terms::new(&self.settings, &encodings, shape, &moment, &arrays, &made, &*pattern)?;
             Ok(terms.attention.forward_into(&inputs, out, rows)?)
         })
         .map_err(|error: Error| error.into())
@@ -112,13 +115,15 @@ impl Call {
         let rows = rows.as_slice().map_err(contiguous)?;
         let d_out = d_out.as_slice().map_err(contiguous)?;
         let (main, learned) = py.detach(|| {
-            if let Mixing::Linear(_) = self.settings.mixing {
+            let encodings = self.settings.resolve(&shape, &arrays)?;
+            if !self.settings.mixing.has_scores() {
                 let linear = linear::build(self, shape, &moment, mask.is_some())?;
                 return linear::backward(&linear, &inputs, out, rows, d_out);
             }
-            let pattern = pattern::build(&self.settings.pattern, &shape, &moment, &arrays, mask)?;
-            let made = Made::new(self, &shape, &moment, &arrays)?;
-            let terms = Terms::new(&self.settings, shape, &moment, &arrays, &made, &*pattern)?;
+            let pattern = pattern::build(&self.settings, &shape, &moment, &arrays, mask)?;
+            let made = Made::new(&encodings, &shape, &moment, &arrays)?;
+            let terms =
+                Terms::new(&self.settings, &encodings, shape, &moment, &arrays, &made, &*pattern)?;
             let mut gradients = Gradients::zeros(&terms.attention);
             terms.attention.backward_into(&inputs, out, rows, d_out, &mut gradients)?;
             let learned = terms.slots.iter().map(|slot| slot.map(|slot| slot.take(&mut gradients)));
@@ -156,13 +161,19 @@ impl Call {
         let mask = mask.as_ref().map(|mask| self.mask(mask, &moment)).transpose()?;
         let lse = lse.as_slice().map_err(contiguous)?.to_vec();
         let map = py.detach(|| {
-            if let Mixing::Linear(_) = self.settings.mixing {
+            let encodings = self.settings.resolve(&shape, &arrays)?;
+            if !self.settings.mixing.has_scores() {
                 let reason = "without scores there are no weights to look at";
-                return Err(Error::combination("linear", "return_weights", reason));
+                return Err(Error::combination(
+                    self.settings.mixing.name(),
+                    "return_weights",
+                    reason,
+                ));
             }
-            let pattern = pattern::build(&self.settings.pattern, &shape, &moment, &arrays, mask)?;
-            let made = Made::new(self, &shape, &moment, &arrays)?;
-            let terms = Terms::new(&self.settings, shape, &moment, &arrays, &made, &*pattern)?;
+            let pattern = pattern::build(&self.settings, &shape, &moment, &arrays, mask)?;
+            let made = Made::new(&encodings, &shape, &moment, &arrays)?;
+            let terms =
+                Terms::new(&self.settings, &encodings, shape, &moment, &arrays, &made, &*pattern)?;
             let made = Output { out: Vec::new(), lse };
             let inspection = terms.attention.inspect(&inputs, &made)?;
             let mut map = Vec::new();
@@ -223,5 +234,5 @@ fn inputs<'a>(
 }
 
 fn contiguous(_: impl std::fmt::Debug) -> PyErr {
-    Error::Read("an array is not contiguous".into()).into()
+    Error::unreadable("an array is not contiguous").into()
 }

@@ -7,6 +7,7 @@
 
 mod arrays;
 mod call;
+mod error;
 mod linear;
 mod mask;
 #[cfg(feature = "models")]
@@ -15,27 +16,8 @@ mod pattern;
 mod settings;
 mod terms;
 
-// Shared with the layers for burn, so that words, formulas and refusals are the same; the crate itself would bring burn.
-#[allow(dead_code, unreachable_pub, reason = "public in the crate it is from")]
-#[path = "../../attention/src/about.rs"]
-mod about;
-#[path = "../../attention/src/error.rs"]
-mod error;
-#[allow(dead_code, unreachable_pub, reason = "public in the crate it is from")]
-#[path = "../../attention/src/heads.rs"]
-mod heads;
-#[expect(dead_code, unreachable_pub, reason = "public in the crate it is from")]
-#[path = "../../attention/src/scaling.rs"]
-mod scaling;
-
 use error::Error;
-use pyo3::{exceptions::PyValueError, prelude::*};
-
-impl From<Error> for PyErr {
-    fn from(error: Error) -> Self {
-        PyValueError::new_err(error.to_string())
-    }
-}
+use pyo3::prelude::*;
 
 /// The native half of `whatwhere`; its functions expect contiguous arrays, which the package sees to.
 #[pymodule]
@@ -44,7 +26,7 @@ mod _native {
 
     use pyo3::prelude::*;
 
-    use crate::settings::{Pattern, Position, Score};
+    use whatwhere_attention::{AttentionSettings, Pattern, Position, Score};
 
     #[pymodule_export]
     use super::call::Call;
@@ -58,8 +40,14 @@ mod _native {
         BTreeMap::from([
             ("score", Score::NAMES.to_vec()),
             ("pattern", Pattern::NAMES.to_vec()),
-            ("position", Position::NAMES.to_vec()),
+            ("position", [Position::NAMES, &["table"]].concat()),
         ])
+    }
+
+    /// The JSON Schema of the choices, from which the package's types are written.
+    #[pyfunction]
+    fn schema() -> String {
+        whatwhere_settings::schema::of_file::<AttentionSettings>().to_string()
     }
 
     /// The version of the package.

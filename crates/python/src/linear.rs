@@ -4,11 +4,11 @@ use whatwhere_kernels::{
     attention::{Inputs, Shape},
     linear_attention::{LinearAttention, LinearGradients},
 };
+use whatwhere_settings::Refuses;
 
 use crate::{
     Error,
     call::{Call, Moment},
-    settings::{Pattern, Position, Score},
 };
 
 /// The call, or the reason why a choice has no meaning without scores.
@@ -18,31 +18,8 @@ pub(crate) fn build<'a>(
     moment: &'a Moment,
     masked: bool,
 ) -> Result<LinearAttention<'a>, Error> {
-    let settings = &call.settings;
-    let refuse = |other: &str, reason| Err(Error::combination("linear", other, reason));
-    if !matches!(&settings.score, Score::ScaledDot(score) if score.scale.is_none()) {
-        let reason =
-            "without scores there is none to choose; leave it at scaled_dot, without a scale";
-        return refuse(settings.score.name(), reason);
-    }
-    let causal = match &settings.pattern {
-        Pattern::Full(_) => false,
-        Pattern::Causal(causal) if causal.offset == 0 => true,
-        other => {
-            let reason = "its state sums all keys, or all up to the query; use full or causal";
-            return refuse(other.name(), reason);
-        }
-    };
-    if let Some(position) =
-        settings.position.iter().find(|position| !matches!(position, Position::NoPosition(_)))
-    {
-        let reason =
-            "without scores there is nothing to add to or to turn; use an encoding of embeddings";
-        return refuse(position.name(), reason);
-    }
-    if settings.soft_cap.is_some() {
-        return refuse("soft_cap", "without scores there is nothing to cap");
-    }
+    let mixing = call.settings.mixing.name();
+    let refuse = |other: &str, reason| Err(Error::combination(mixing, other, reason));
     if moment.dropout.is_some() {
         return refuse("dropout_p", "without weights there is nothing to drop");
     }
@@ -52,7 +29,7 @@ pub(crate) fn build<'a>(
     if moment.first_query != moment.first_key {
         return refuse("first_query", "earlier tokens would belong in its state");
     }
-    let mut linear = LinearAttention::new(shape, causal);
+    let mut linear = LinearAttention::new(shape, call.settings.pattern.choice.is_causal());
     linear.key_lengths = moment.key_lengths.as_deref();
     Ok(linear)
 }

@@ -56,7 +56,8 @@ impl Model {
     ) -> PyResult<String> {
         let sampling: Sampling = settings(sampling)?;
         let generation = Generation { sampling, limit, stop };
-        py.detach(|| self.run().generate(prompt, &generation, |_| ControlFlow::Continue(()))).map_err(refused)
+        py.detach(|| self.run().generate(prompt, &generation, |_| ControlFlow::Continue(())))
+            .map_err(refused)
     }
 
     /// Translates sentences; `translation` is JSON.

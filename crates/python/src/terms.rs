@@ -2,20 +2,21 @@
 
 use std::{f64::consts::TAU, mem::take, ops::Range, sync::Arc};
 
+use whatwhere_attention::{
+    Position, Score,
+    position::{Alibi, Polar, Rotary, RotaryLayout, Shaw, T5},
+};
 use whatwhere_kernels::attention::{
     self as kernels, Angles, Attention, Bias, Buckets, Feature, FeatureKind, Focus, Gradients,
     Relative, Shape, alibi_slopes,
 };
+use whatwhere_settings::Refuses;
 
 use crate::{
     Error,
     arrays::Arrays,
-    call::{Call, Moment},
-    heads::{check_share, share_of},
-    settings::{
-        Alibi, Array, Delta, Layout, Magnitude, Pattern, Polar, Position, Rotary, Score, Settings,
-        Shaw, SingleAngle, T5, Table, TransformerXl,
-    },
+    call::Moment,
+    settings::{Array, Distances, Encoding, Settings, Table, Word},
 };
 
 /// More angles than this are a mistake in the places of a call: a table of 2²⁸ values is 1 GiB.
@@ -56,7 +57,7 @@ impl Slot {
 
 /// What a call borrows and nobody handed in.
 pub(crate) struct Made {
-    /// One table for each encoding that turns channels.
+    /// One table for each encoding that rotates channels.
     angles: Vec<Arc<Angles>>,
     /// ALiBi's, one for each head.
     slopes: Vec<f32>,
@@ -64,7 +65,7 @@ pub(crate) struct Made {
 
 impl Made {
     pub(crate) fn new(
-        call: &Call,
+        encodings: &[Encoding],
         shape: &Shape,
         moment: &Moment,
         arrays: &Arrays,
@@ -73,25 +74,22 @@ impl Made {
         let end = (moment.first_query.saturating_add(shape.queries))
             .max(moment.first_key.saturating_add(shape.keys));
         let mut made = Self { angles: Vec::new(), slopes: Vec::new() };
-        for position in &call.settings.position {
-            let (frequencies, amplitude) = match position {
+        for encoding in encodings {
+            let Encoding::Position(word) = encoding else { continue };
+            let (frequencies, amplitude) = match &word.choice {
                 Position::Rotary(rotary) => {
-                    let width = rotary_channels(rotary, shape)?.len();
+                    let width = rotary.channels.of(shape.head_dim).len();
                     rotary.scaling.frequencies(rotary.base, width, end)
                 }
                 Position::Polar(polar) => {
-                    let width = polar_channels(polar, shape)?.len();
+                    let width = polar.channels.of(shape.head_dim).len();
                     (Angles::polar_frequencies(width, polar.base), 1.0)
-                }
-                Position::SingleAngle(SingleAngle { period: 0 }) => {
-                    let reason = "a period has at least one place";
-                    return Err(Error::setting("position.period", 0, reason));
                 }
                 Position::SingleAngle(single) => {
                     (vec![TAU / single.period as f64; shape.head_dim], 1.0)
                 }
                 Position::Alibi(alibi) => {
-                    made.slopes = slopes(alibi, shape, arrays)?;
+                    made.slopes = slopes(alibi, word.array("slopes"), shape, arrays)?;
                     continue;
                 }
                 _ => continue,
@@ -117,6 +115,7 @@ pub(crate) struct Terms<'b> {
 impl<'b> Terms<'b> {
     pub(crate) fn new(
         settings: &Settings,
+        encodings: &[Encoding],
         shape: Shape,
         moment: &Moment,
         arrays: &Arrays<'b>,
@@ -131,15 +130,18 @@ impl<'b> Terms<'b> {
         let slots = vec![None; arrays.len()];
         let mut terms = Self { attention, slots, angles: made.angles.iter() };
         terms.score(&settings.score, arrays)?;
-        terms.refuse_repeats(&settings.position)?;
-        for position in &settings.position {
-            terms.position(position, arrays, made)?;
+        for encoding in encodings {
+            match encoding {
+                Encoding::Position(word) => terms.position(word, arrays, made)?,
+                Encoding::Table(table) => terms.table(table, arrays)?,
+                Encoding::Distances(distances) => terms.distances(distances, arrays)?,
+            }
         }
-        if let Pattern::Predicted(predicted) = &settings.pattern {
-            let (centers, _) = arrays.get("pattern.centers", predicted.centers, "")?;
-            let deviation = predicted.radius as f32 / 2.0;
+        if let Some(deviation) = settings.pattern.choice.deviation() {
+            let array = settings.pattern.array("centers");
+            let (centers, _) = arrays.get("pattern.centers", array, "")?;
             terms.attention.focus = Some(Focus { centers, deviation });
-            terms.from(predicted.centers, Slot::Centers);
+            terms.from(array, Slot::Centers);
         }
         if let Some(index) = moment.bias {
             let (values, found) = arrays.at(index)?;
@@ -165,28 +167,27 @@ impl<'b> Terms<'b> {
         Slot::Bias(self.attention.biases.len() - 1)
     }
 
-    fn score(&mut self, score: &Score, arrays: &Arrays<'b>) -> Result<(), Error> {
+    fn score(&mut self, word: &Word<Score>, arrays: &Arrays<'b>) -> Result<(), Error> {
         let Shape { heads, head_dim, .. } = self.attention.shape;
-        self.attention.score = match score {
-            Score::ScaledDot(scaled) => match scaled.scale {
-                Some(scale) => kernels::Score::Dot { scale },
-                None => kernels::Score::scaled_dot(head_dim),
-            },
+        let mut known: &[&str] = &[];
+        self.attention.score = match &word.choice {
+            Score::ScaledDot(_) => kernels::Score::scaled_dot(head_dim),
             Score::Dot(dot) => kernels::Score::Dot { scale: dot.scale },
-            Score::General(general) => {
-                let found = if general.weight.is_some() { "an array" } else { "none" };
-                let reason = "multiply the queries by it and take scaled_dot";
-                return Err(Error::setting("score.weight", found, reason));
+            Score::General(_) => {
+                let reason = "multiply the queries by its weight and take scaled_dot";
+                return Err(Error::setting("score", "general", reason));
             }
             Score::Cosine(cosine) => kernels::Score::Cosine { scale: cosine.scale },
-            Score::Additive(additive) => {
+            Score::Additive(_) => {
+                known = &["weight"];
                 let (sizes, names) = ([heads, head_dim], "[heads, head_dim]");
-                let weight = arrays.shaped("score.weight", additive.weight, &sizes, names)?;
-                self.from(additive.weight, Slot::Score);
+                let array = word.array("weight");
+                let weight = arrays.shaped("score.weight", array, &sizes, names)?;
+                self.from(array, Slot::Score);
                 kernels::Score::Additive { weight }
             }
         };
-        Ok(())
+        word.check_arrays(word.choice.name(), known)
     }
 
     /// The factor on the scores, which relative keys share.
@@ -197,50 +198,47 @@ impl<'b> Terms<'b> {
         }
     }
 
-    fn refuse_repeats(&self, positions: &[Position]) -> Result<(), Error> {
-        for (i, position) in positions.iter().enumerate() {
-            if positions[..i].iter().any(|other| other.name() == position.name()) {
-                let reason = "an encoding can be listed once";
-                return Err(Error::combination(position.name(), position.name(), reason));
-            }
-        }
-        Ok(())
-    }
-
     fn position(
         &mut self,
-        position: &Position,
+        word: &Word<Position>,
         arrays: &Arrays<'b>,
         made: &'b Made,
     ) -> Result<(), Error> {
-        match position {
-            Position::NoPosition(_) => Ok(()),
-            Position::Sinusoidal(_) | Position::Learned(_) => {
-                let reason = "is added to embeddings, once, before the first layer; add it to the input of your model";
-                Err(Error::setting("position", position.name(), reason))
+        let mut known: &[&str] = &[];
+        match &word.choice {
+            Position::Shaw(shaw) => {
+                known = &["keys", "values"];
+                self.shaw(shaw, word, arrays)?;
             }
-            Position::Shaw(shaw) => self.shaw(shaw, arrays),
-            Position::TransformerXl(xl) => self.transformer_xl(xl, arrays),
             Position::Rotary(rotary) => self.rotary(rotary),
-            Position::Polar(polar) => self.polar(polar, arrays),
+            Position::Polar(polar) => {
+                known = &["delta"];
+                self.polar(polar, word.array("delta"), arrays)?;
+            }
             Position::SingleAngle(_) => {
                 let Shape { heads, head_dim, .. } = self.attention.shape;
-                let kind =
-                    FeatureKind::Polar { magnitude: kernels::Magnitude::Softplus, delta: None };
+                let magnitude = kernels::Magnitude::Softplus;
+                let kind = FeatureKind::Polar { magnitude, delta: None };
                 self.feature(kind, 0..head_dim, 0..heads);
-                Ok(())
             }
             Position::Alibi(alibi) => {
-                let heads = share_of(alibi.heads, self.attention.shape.heads).len();
-                let Slot::Bias(bias) = self.bias(Bias::Slopes { slopes: &made.slopes }) else {
-                    return Ok(());
-                };
-                self.from(alibi.slopes, Slot::Slopes(bias, heads));
-                Ok(())
+                known = &["slopes"];
+                let heads = alibi.heads.of(self.attention.shape.heads).len();
+                if let Slot::Bias(bias) = self.bias(Bias::Slopes { slopes: &made.slopes }) {
+                    self.from(word.array("slopes"), Slot::Slopes(bias, heads));
+                }
             }
-            Position::T5(t5) => self.t5(t5, arrays),
-            Position::Table(table) => self.table(table, arrays),
+            Position::T5(t5) => {
+                known = &["table"];
+                self.t5(t5, word.array("table"), arrays)?;
+            }
+            // Nothing to add; those of embeddings and Transformer-XL's own words were refused before.
+            Position::NoPosition(_)
+            | Position::Sinusoidal(_)
+            | Position::Learned(_)
+            | Position::TransformerXl(_) => {}
         }
+        word.check_arrays(word.choice.name(), known)
     }
 
     fn feature(
@@ -249,34 +247,29 @@ impl<'b> Terms<'b> {
         channels: Range<usize>,
         heads: Range<usize>,
     ) -> usize {
-        let angles = self.angles.next().expect("one table was made for each encoding that turns");
+        let angles = self.angles.next().expect("one table was made for each encoding that rotates");
         self.attention.features.push(Feature { kind, channels, heads, angles });
         self.attention.features.len() - 1
     }
 
-    fn rotary(&mut self, rotary: &Rotary) -> Result<(), Error> {
+    fn rotary(&mut self, rotary: &Rotary) {
         let shape = self.attention.shape;
         let layout = match rotary.layout {
-            Layout::Interleaved => kernels::Layout::Interleaved,
-            Layout::HalfSplit => kernels::Layout::HalfSplit,
+            RotaryLayout::Interleaved => kernels::Layout::Interleaved,
+            RotaryLayout::HalfSplit => kernels::Layout::HalfSplit,
         };
-        let channels = rotary_channels(rotary, &shape)?;
-        self.feature(FeatureKind::Rotary { layout }, channels, share_of(rotary.heads, shape.heads));
-        Ok(())
+        let channels = rotary.channels.of(shape.head_dim);
+        self.feature(FeatureKind::Rotary { layout }, channels, rotary.heads.of(shape.heads));
     }
 
-    fn polar(&mut self, polar: &Polar, arrays: &Arrays<'b>) -> Result<(), Error> {
+    fn polar(
+        &mut self,
+        polar: &Polar,
+        array: Option<Array>,
+        arrays: &Arrays<'b>,
+    ) -> Result<(), Error> {
         let shape = self.attention.shape;
-        let channels = polar_channels(polar, &shape)?;
-        let magnitude = match polar.magnitude {
-            Magnitude::Softplus => kernels::Magnitude::Softplus,
-            Magnitude::Relu => kernels::Magnitude::Relu,
-            Magnitude::Identity => kernels::Magnitude::Identity,
-        };
-        let array = match polar.delta {
-            Delta::Array(array) => Some(array),
-            Delta::Word(_) => None,
-        };
+        let channels = polar.channels.of(shape.head_dim);
         let delta = match array {
             Some(_) => {
                 let (sizes, names) = ([shape.heads, channels.len()], "[heads, channels]");
@@ -284,22 +277,19 @@ impl<'b> Terms<'b> {
             }
             None => None,
         };
-        let heads = share_of(polar.heads, shape.heads);
-        let feature = self.feature(FeatureKind::Polar { magnitude, delta }, channels, heads);
+        let kind = FeatureKind::Polar { magnitude: polar.magnitude.into(), delta };
+        let feature = self.feature(kind, channels, polar.heads.of(shape.heads));
         self.from(array, Slot::Delta(feature));
         Ok(())
     }
 
-    fn t5(&mut self, t5: &T5, arrays: &Arrays<'b>) -> Result<(), Error> {
-        let names = "[heads, buckets]";
-        let (_, found) = arrays.get("position.table", t5.table, names)?;
-        let count = t5.buckets.or(found.get(1).copied()).unwrap_or(0);
-        let sizes = [self.attention.shape.heads, count];
-        let table = arrays.shaped("position.table", t5.table, &sizes, names)?;
-        let T5 { max_distance, bidirectional, .. } = *t5;
+    fn t5(&mut self, t5: &T5, array: Option<Array>, arrays: &Arrays<'b>) -> Result<(), Error> {
+        let T5 { buckets: count, max_distance, bidirectional } = *t5;
+        let (sizes, names) = ([self.attention.shape.heads, count], "[heads, buckets]");
+        let table = arrays.shaped("position.table", array, &sizes, names)?;
         let buckets = Buckets { count, max_distance, bidirectional };
         let slot = self.bias(Bias::Buckets { table, buckets });
-        self.from(t5.table, slot);
+        self.from(array, slot);
         Ok(())
     }
 
@@ -314,23 +304,24 @@ impl<'b> Terms<'b> {
         Ok(())
     }
 
-    fn shaw(&mut self, shaw: &Shaw, arrays: &Arrays<'b>) -> Result<(), Error> {
-        if shaw.keys.is_none() && shaw.values.is_none() {
-            let reason = "hand in keys, values or both, [heads or 1, 2·reach + 1, head_dim]";
-            return Err(Error::setting("position.keys", "none", reason));
-        }
+    fn shaw(
+        &mut self,
+        shaw: &Shaw,
+        word: &Word<Position>,
+        arrays: &Arrays<'b>,
+    ) -> Result<(), Error> {
         let Shape { head_dim, value_dim, .. } = self.attention.shape;
-        let scale = self.scale();
-        if shaw.keys.is_some() {
-            let vectors = self.by_distance("position.keys", shaw, shaw.keys, head_dim, arrays)?;
+        let (keys, values) = (word.array("keys"), word.array("values"));
+        if keys.is_some() {
+            let vectors = self.by_distance("position.keys", shaw, keys, head_dim, arrays)?;
+            let scale = self.scale();
             let slot = self.bias(Bias::Relative { vectors, query_bias: None, scale });
-            self.from(shaw.keys, slot);
+            self.from(keys, slot);
         }
-        if shaw.values.is_some() {
-            let values =
-                self.by_distance("position.values", shaw, shaw.values, value_dim, arrays)?;
-            self.attention.relative_values = Some(values);
-            self.from(shaw.values, Slot::Values);
+        if values.is_some() {
+            let table = self.by_distance("position.values", shaw, values, value_dim, arrays)?;
+            self.attention.relative_values = Some(table);
+            self.from(values, Slot::Values);
         }
         Ok(())
     }
@@ -344,17 +335,15 @@ impl<'b> Terms<'b> {
         arrays: &Arrays<'b>,
     ) -> Result<Relative<'b>, Error> {
         let names = "[heads or 1, 2·reach + 1, width of a head]";
-        let (table, found) = arrays.get(setting, array, names)?;
-        let heads = self.attention.shape.heads;
-        let per_head = shaw.per_head.unwrap_or(found.first() != Some(&1));
-        let reach = shaw.reach.unwrap_or(found.get(1).map_or(0, |count| count / 2));
+        let Shaw { reach, per_head, .. } = *shaw;
         let count = reach.checked_mul(2).and_then(|two| two.checked_add(1));
         let count = count.ok_or(whatwhere_kernels::Error::TooLarge)?;
-        arrays.shaped(setting, array, &[if per_head { heads } else { 1 }, count, width], names)?;
+        let heads = if per_head { self.attention.shape.heads } else { 1 };
+        let table = arrays.shaped(setting, array, &[heads, count, width], names)?;
         Ok(Relative { table, per_head, left: reach, right: reach })
     }
 
-    fn transformer_xl(&mut self, xl: &TransformerXl, arrays: &Arrays<'b>) -> Result<(), Error> {
+    fn distances(&mut self, xl: &Distances, arrays: &Arrays<'b>) -> Result<(), Error> {
         let Shape { heads, head_dim, .. } = self.attention.shape;
         let (sizes, names) = ([heads, head_dim], "[heads, head_dim]");
         let content = arrays.shaped("position.content", xl.content, &sizes, names)?;
@@ -386,47 +375,17 @@ fn reach(left: usize, count: Option<&usize>) -> Result<(usize, usize), Error> {
     }
 }
 
-fn slopes(alibi: &Alibi, shape: &Shape, arrays: &Arrays) -> Result<Vec<f32>, Error> {
-    check_share("position.heads", alibi.heads)?;
-    let heads = share_of(alibi.heads, shape.heads).len();
-    let mut slopes = match alibi.slopes {
-        Some(_) => arrays.shaped("position.slopes", alibi.slopes, &[heads], "[heads]")?.to_vec(),
+fn slopes(
+    alibi: &Alibi,
+    array: Option<Array>,
+    shape: &Shape,
+    arrays: &Arrays,
+) -> Result<Vec<f32>, Error> {
+    let heads = alibi.heads.of(shape.heads).len();
+    let mut slopes = match array {
+        Some(_) => arrays.shaped("position.slopes", array, &[heads], "[heads]")?.to_vec(),
         None => alibi_slopes(heads),
     };
     slopes.resize(shape.heads, 0.0);
     Ok(slopes)
-}
-
-fn rotary_channels(rotary: &Rotary, shape: &Shape) -> Result<Range<usize>, Error> {
-    check_share("position.channels", rotary.channels)?;
-    check_share("position.heads", rotary.heads)?;
-    let channels = share_of(rotary.channels, shape.head_dim);
-    let width = channels.len();
-    if !width.is_multiple_of(2) || width == 0 {
-        let reason = format!(
-            "rotary turns pairs, but {width} channels of a head would turn; use an even head_dim or another position.channels"
-        );
-        return Err(Error::setting("head_dim", shape.head_dim, reason));
-    }
-    check_base(rotary.base)?;
-    rotary.scaling.check()?;
-    Ok(channels)
-}
-
-fn polar_channels(polar: &Polar, shape: &Shape) -> Result<Range<usize>, Error> {
-    check_share("position.channels", polar.channels)?;
-    check_share("position.heads", polar.heads)?;
-    let channels = share_of(polar.channels, shape.head_dim);
-    if channels.is_empty() {
-        return Err(Error::setting("position.channels", polar.channels, "leaves no channel"));
-    }
-    check_base(polar.base)?;
-    Ok(channels)
-}
-
-fn check_base(base: f64) -> Result<(), Error> {
-    if base.is_nan() || base <= 1.0 {
-        return Err(Error::setting("position.base", base, "the base is above 1"));
-    }
-    Ok(())
 }

@@ -37,13 +37,13 @@ def test_a_model_learns_to_copy_the_token_before():
     torch.manual_seed(0)
     embed, layer, read = nn.Embedding(10, 32), Layer(), nn.Linear(32, 10)
     model = nn.ModuleList([embed, layer, read])
-    optimiser = torch.optim.AdamW(model.parameters(), lr=0.01)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     for step in range(200):
         tokens = torch.randint(10, (16, 24))
         loss = F.cross_entropy(read(layer(embed(tokens)))[:, 1:].flatten(0, 1), tokens[:, :-1].flatten())
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     assert loss < 0.1, f"the loss is {loss:.3f}, guessing gives 2.303"
     assert layer.table.detach().mean(0).argmax() == 1
 

@@ -1,7 +1,7 @@
 //! Checkpoints: named arrays of numbers and metadata, in one safetensors file.
 //!
 //! A file of its own for weights (`model.safetensors`) is what other tools read; the file to go on from
-//! (`last.safetensors`) also holds what the optimiser remembers, so that both always belong to the same step.
+//! (`last.safetensors`) also holds what the optimizer remembers, so that both always belong to the same step.
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -5,20 +5,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use whatwhere_settings::Refusal;
+
 /// What a run refuses or could not do: what was wrong, what was found, what would be right.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A setting with a value it cannot have.
-    #[error("{setting} = {found}: {reason}")]
-    Setting {
-        /// The setting's name.
-        setting: &'static str,
-        /// What was found.
-        found: String,
-        /// What would be right.
-        reason: &'static str,
-    },
+    /// Settings that are refused.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
     /// A file the system did not let us read or write.
     #[error("{} could not be {done}: {found}", path.display())]
     File {
@@ -72,7 +67,7 @@ pub enum Error {
         /// The segment, from 1.
         segment: usize,
     },
-    /// Settings that could not be read, or a question that a run cannot answer.
+    /// A question that a run cannot answer.
     #[error("{0}")]
     Settings(String),
     /// A checkpoint that is not whole.
@@ -171,13 +166,5 @@ impl Error {
     pub(crate) fn changed(path: impl AsRef<Path>, found: &str, expected: &str) -> Self {
         let short = |hash: &str| hash.chars().take(12).collect();
         Self::Changed { path: path.as_ref().into(), found: short(found), expected: short(expected) }
-    }
-
-    pub(crate) fn setting(
-        setting: &'static str,
-        found: impl std::fmt::Display,
-        reason: &'static str,
-    ) -> Self {
-        Self::Setting { setting, found: found.to_string(), reason }
     }
 }

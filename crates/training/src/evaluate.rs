@@ -34,7 +34,7 @@ pub fn evaluate(
     limit: Option<usize>,
     bytes_per_token: Option<f64>,
 ) -> Result<Evaluation, Error> {
-    let parts = by_place(model, batches, limit, &[usize::MAX])?;
+    let parts = loss_by_position(model, batches, limit, &[usize::MAX])?;
     Ok(parts[0].evaluation(bytes_per_token))
 }
 
@@ -75,7 +75,7 @@ impl Places {
 ///
 /// # Panics
 /// If `ends` is empty.
-pub fn by_place(
+pub fn loss_by_position(
     model: &Model,
     batches: &Batches,
     limit: Option<usize>,
@@ -84,7 +84,7 @@ pub fn by_place(
     assert!(!ends.is_empty(), "places end somewhere");
     let device = model.device();
     let mut parts = vec![Places::default(); ends.len()];
-    let mut segments = (model.settings().memory > 0).then(Segments::default);
+    let mut segments = (model.settings().segment_memory > 0).then(Segments::default);
     let mut rows = 0;
     for batch in batches.evaluation(limit) {
         let batch = batch?;
@@ -93,7 +93,7 @@ pub fn by_place(
             segments = Some(Segments::default());
         }
         let loaded = Loaded::new(&batch, model, &device)?;
-        let found = with_busy_pool(|| loaded.by_place(model, segments.as_mut(), ends))?;
+        let found = with_busy_pool(|| loaded.loss_by_position(model, segments.as_mut(), ends))?;
         for (part, found) in parts.iter_mut().zip(found) {
             part.sum += found;
         }

@@ -6,7 +6,7 @@
 //! | `config.toml` | the settings, every value written out |
 //! | `tokenizer.json` | in the format of the `tokenizers` library |
 //! | `model.safetensors` | the weights with the best validation loss (the last ones where nothing is validated) |
-//! | `last.safetensors` | weights, optimiser and data state of the last checkpoint, to go on from |
+//! | `last.safetensors` | weights, optimizer and data state of the last checkpoint, to go on from |
 //! | `metrics.jsonl` | one record per line |
 //! | `events.out.tfevents.*` | the same for TensorBoard |
 

@@ -47,9 +47,9 @@ pub struct StepStats {
 impl Learner {
     /// A learner on the model's device, which must be one with autodiff.
     pub fn new(model: Model, training: &TrainingSettings) -> Self {
-        let remembers = model.settings().memory > 0;
+        let remembers = model.settings().segment_memory > 0;
         Self {
-            optimizer: OptimizerState::new(training.optimiser.clone()),
+            optimizer: OptimizerState::new(training.optimizer.clone()),
             segments: remembers.then(Segments::default),
             smoothing: training.label_smoothing,
             clip: training.clip,

@@ -53,7 +53,7 @@ pub mod tensorboard;
 pub mod trainer;
 
 pub use error::Error;
-pub use evaluate::{Evaluation, Places, by_place, evaluate};
+pub use evaluate::{Evaluation, Places, evaluate, loss_by_position};
 pub use folder::Folder;
 pub use keys::full_key;
 pub use learner::{Learner, StepStats};
@@ -61,15 +61,3 @@ pub use run::{BLANK, Filling, Generation, Run, Translation};
 pub use settings::{RunSettings, TrainingSettings, set};
 pub use trainer::{Ending, Observer, Record, Trainer};
 pub use whatwhere_transformer::generate::Sampling;
-
-/// The source of the settings, for a program that shows what it says of them.
-pub fn about() -> &'static str {
-    concat!(
-        include_str!("settings.rs"),
-        include_str!("schedule.rs"),
-        include_str!("optimizer/mod.rs"),
-        include_str!("optimizer/adam.rs"),
-        include_str!("optimizer/sgd.rs"),
-        include_str!("optimizer/muon.rs"),
-    )
-}

@@ -130,7 +130,7 @@ impl Loaded {
     }
 
     /// The loss of the batch, apart for places of a row below each of `ends` and not below the one before.
-    pub(crate) fn by_place(
+    pub(crate) fn loss_by_position(
         &self,
         model: &Model,
         segments: Option<&mut Segments>,

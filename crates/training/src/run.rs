@@ -5,6 +5,7 @@ use std::{cell::Cell, ops::ControlFlow, path::Path};
 use burn::tensor::activation;
 use serde::{Deserialize, Serialize};
 use whatwhere_data::Tokenizer;
+use whatwhere_settings::Refuses;
 use whatwhere_transformer::{
     Family, Mode, Model, Sequences,
     generate::{Beam, Generator, Sampling},

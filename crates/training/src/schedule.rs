@@ -5,30 +5,27 @@
 
 use std::f64::consts::PI;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use whatwhere_settings::{Refuses, choice};
 
 use crate::Error;
 
-/// How the learning rate changes over a run; `kind` names the choice.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Schedule {
-    /// `cosine`; see [`Cosine`].
-    Cosine(Cosine),
-    /// `linear`; see [`Linear`].
-    Linear(Linear),
-    /// `constant`; see [`Constant`].
-    Constant(Constant),
-    /// `noam`; see [`Noam`].
-    Noam(Noam),
-    /// `inverse_square_root`; see [`InverseSquareRoot`].
-    InverseSquareRoot(InverseSquareRoot),
-    /// `wsd`; see [`Wsd`].
-    Wsd(Wsd),
+choice! {
+    /// How the learning rate changes over a run; `kind` names the choice.
+    #[derive(Copy)]
+    Schedule {
+        Cosine => "cosine",
+        Linear => "linear",
+        Constant => "constant",
+        Noam => "noam",
+        InverseSquareRoot => "inverse_square_root",
+        Wsd => "wsd",
+    }
 }
 
 /// Half a cosine from the peak to the floor. Loshchilov & Hutter 2017, <https://arxiv.org/abs/1608.03983>.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cosine {
     /// Updates of warm-up; default 100.
@@ -38,7 +35,7 @@ pub struct Cosine {
 }
 
 /// A straight line from the peak to the floor.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Linear {
     /// Updates of warm-up; default 100.
@@ -48,7 +45,7 @@ pub struct Linear {
 }
 
 /// The peak throughout.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Constant {
     /// Updates of warm-up; default 0.
@@ -57,7 +54,7 @@ pub struct Constant {
 
 /// `factor · width^−½ · min(step^−½, step · warmup^−1½)`, which sets its own peak and reads no other.
 /// Vaswani et al. 2017, <https://arxiv.org/abs/1706.03762>.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Noam {
     /// Updates of warm-up; default 4000.
@@ -69,7 +66,7 @@ pub struct Noam {
 }
 
 /// `peak · √(warmup / step)` after the warm-up: Noam's shape with a peak of one's choice.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct InverseSquareRoot {
     /// Updates of warm-up, at least 1; default 4000.
@@ -78,7 +75,7 @@ pub struct InverseSquareRoot {
 
 /// Warm-up, stable, decay: the peak, and a straight line to the floor at the end.
 /// Hu et al. 2024, <https://arxiv.org/abs/2404.06395>.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Wsd {
     /// Updates of warm-up; default 100.

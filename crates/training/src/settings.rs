@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
-use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use whatwhere_data::{
     BatchSize, DataSettings, Objective, Source,
     settings::{Masked, Translate},
 };
+use whatwhere_settings::{Refuses, schema::in_order};
 use whatwhere_transformer::{Family, ModelSettings};
 
 use crate::{
@@ -16,8 +18,9 @@ use crate::{
 };
 
 /// Everything that makes a run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(transform = in_order::<Self>)]
 pub struct RunSettings {
     /// Of first weights, data order and dropout; default 0.
     pub seed: u64,
@@ -30,8 +33,9 @@ pub struct RunSettings {
 }
 
 /// How a model is trained.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(transform = in_order::<Self>)]
 pub struct TrainingSettings {
     /// Updates of the weights; default 1000.
     pub steps: u64,
@@ -44,12 +48,10 @@ pub struct TrainingSettings {
     /// The highest learning rate; default 0.001.
     pub lr: f64,
     /// How the rate changes; default `cosine` with 100 updates of warm-up.
-    #[serde(deserialize_with = "name_or_table")]
     pub schedule: Schedule,
-    /// Who turns gradients into updates; default `adamw`.
-    #[serde(deserialize_with = "name_or_table")]
-    pub optimiser: Optimizer,
-    /// Longest gradient; longer ones are shortened to it. 0 leaves them. Default 1.
+    /// What turns gradients into updates; default `adamw`.
+    pub optimizer: Optimizer,
+    /// Maximum global gradient norm; longer gradients are scaled down to it. 0 leaves them. Default 1.
     pub clip: f64,
     /// Probability spread evenly over all tokens when learning; default 0.
     pub label_smoothing: f64,
@@ -74,7 +76,7 @@ impl Default for TrainingSettings {
             accumulate: 1,
             lr: 1e-3,
             schedule: Schedule::Cosine(Cosine::default()),
-            optimiser: Optimizer::default(),
+            optimizer: Optimizer::default(),
             clip: 1.0,
             label_smoothing: 0.0,
             evaluate_every: 100,
@@ -90,16 +92,14 @@ impl RunSettings {
     /// Reads and checks TOML, after setting `key=value` pairs in it: `model.attention.position=polar`, or by its short
     /// name ([`full_key`](crate::full_key)) `position=polar`.
     pub fn read(text: &str, changes: &[String]) -> Result<Self, Error> {
-        let mut table: toml::Table =
-            toml::from_str(text).map_err(|e| Error::Settings(e.to_string()))?;
+        let mut table: toml::Table = toml::from_str(text).map_err(Error::unreadable)?;
         for change in changes {
             let wrong = |reason| Error::Settings(format!("--set {change}: {reason}"));
             set(&mut table, &keys::expanded(change).map_err(wrong)?)?;
         }
         // Read again as text, so that an error can show its line.
-        let text = toml::to_string(&table).map_err(|e| Error::Settings(e.to_string()))?;
-        let mut settings: Self =
-            toml::from_str(&text).map_err(|e| Error::Settings(e.to_string()))?;
+        let text = toml::to_string(&table).map_err(Error::unreadable)?;
+        let mut settings: Self = toml::from_str(&text).map_err(Error::unreadable)?;
         settings.choose_objective();
         settings.check()?;
         Ok(settings)
@@ -121,7 +121,7 @@ impl RunSettings {
 
     /// The settings as TOML, every value written out.
     pub fn to_toml(&self) -> Result<String, Error> {
-        toml::to_string(self).map_err(|e| Error::Settings(e.to_string()))
+        toml::to_string(self).map_err(Error::unreadable)
     }
 
     /// Refuses settings out of range.
@@ -152,7 +152,7 @@ impl RunSettings {
             ));
         }
         training.schedule.check()?;
-        training.optimiser.check()?;
+        training.optimizer.check()?;
         self.data.check()?;
         self.model.check()?;
         self.check_objective()
@@ -218,22 +218,9 @@ impl RunSettings {
     }
 }
 
-/// Reads `"adamw"` or `{ kind = "adamw", beta2 = 0.95 }`.
-fn name_or_table<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: DeserializeOwned,
-{
-    let table = match toml::Value::deserialize(deserializer)? {
-        toml::Value::String(name) => toml::Table::from_iter([("kind".into(), name.into())]).into(),
-        other => other,
-    };
-    T::deserialize(table).map_err(serde::de::Error::custom)
-}
-
 /// Sets `path.to.key=value` in a table. A value that is not TOML is taken as a string.
 pub fn set(table: &mut toml::Table, change: &str) -> Result<(), Error> {
-    let wrong = |reason: &str| Error::Settings(format!("--set {change}: {reason}"));
+    let wrong = |reason: &str| Error::unreadable(format!("--set {change}: {reason}"));
     let (path, value) = change
         .split_once('=')
         .ok_or_else(|| wrong("expected key=value, such as training.steps=500"))?;
@@ -326,7 +313,7 @@ mod tests {
             ("", "training.steps=0", "training.steps = 0: expected at least 1"),
             ("", "training.steps=many", "invalid type: string \"many\", expected u64"),
             ("", "training.steps.more=1", "steps is a value"),
-            ("", "training.optimiser=adem", "unknown variant `adem`, expected one of"),
+            ("", "training.optimizer=adem", "unknown variant `adem`, expected one of"),
             ("", "training.label_smoothing=1.5", "training.label_smoothing = 1.5"),
             ("", "model.attention.position=rotry", "unknown variant `rotry`"),
             ("[model]\nfamily = 'encoder'", "data.objective=next_token", "use masked"),

@@ -36,9 +36,9 @@ schedule = { kind = 'cosine', warmup = 2 }
 /// What each run changes of the one above.
 const RUNS: [(&str, &[&str]); 8] = [
     ("adamw", &[]),
-    ("adam", &["training.optimiser=adam", "training.checkpoint_every=1"]),
-    ("sgd", &["training.optimiser=sgd"]),
-    ("muon", &["training.optimiser=muon"]),
+    ("adam", &["training.optimizer=adam", "training.checkpoint_every=1"]),
+    ("sgd", &["training.optimizer=sgd"]),
+    ("muon", &["training.optimizer=muon"]),
     ("masked", &["model.family=encoder", "data.objective=masked"]),
     (
         "pairs",
@@ -50,7 +50,7 @@ const RUNS: [(&str, &[&str]); 8] = [
             "training.length=32",
         ],
     ),
-    ("segments", &["model.memory=12", "model.attention.position=transformer_xl"]),
+    ("segments", &["model.segment_memory=12", "model.attention.position=transformer_xl"]),
     ("task", &["data.source=indirect_indexing", "training.length=48", "data.tokenizer.kind=none"]),
 ];
 
@@ -156,7 +156,7 @@ fn a_loss_that_explodes_stops_with_the_last_good_checkpoint() {
         "training.schedule.kind=constant",
         "training.schedule.warmup=0",
         "training.clip=0.0",
-        "training.optimiser=sgd",
+        "training.optimizer=sgd",
         "training.checkpoint_every=1",
         "training.steps=50",
     ]);

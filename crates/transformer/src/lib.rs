@@ -45,8 +45,3 @@ pub use norm::Norm;
 pub use parameters::{Parameter, ParameterPath, ParameterView, Role};
 pub use settings::{Activation, Family, Init, ModelSettings, NormKind, NormPlace, Recompute, Site};
 pub use stack::Stack;
-
-/// The source of the settings, for a program that shows what it says of them.
-pub fn about() -> &'static str {
-    include_str!("settings.rs")
-}

@@ -6,6 +6,7 @@ use burn::{
     tensor::{Device, Int, Tensor, TensorData},
 };
 use whatwhere_attention::{Path, projected::Project};
+use whatwhere_settings::Refuses;
 
 use crate::{
     Error, Family, Memory, ModelSettings, Stack,
@@ -179,7 +180,7 @@ impl Model {
     ) -> Result<Tensor<3>, Error> {
         let seeds = Seeds::new(mode.seed);
         segments.layers.resize(self.settings.decoder_depth(), None);
-        let states = States::Segments(&mut segments.layers, self.settings.memory);
+        let states = States::Segments(&mut segments.layers, self.settings.segment_memory);
         self.decode(tokens, None, 0, seeds, mode.path, states)
     }
 

@@ -322,7 +322,7 @@ mod tests {
             "activation = 'swiglu'",
             "activation = 'gelu'",
             "norm_place = 'post'",
-            "attention.normalise = true",
+            "attention.qk_norm = true",
             "attention.qk_norm = true",
         ]
         .map(String::from)

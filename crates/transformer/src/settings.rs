@@ -1,17 +1,20 @@
 //! Settings of a model, from one definition.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use whatwhere_attention::{
     AttentionSettings, Pattern,
     pattern::{And, Causal},
 };
 use whatwhere_kernels::layer;
+use whatwhere_settings::{Refuses, schema::in_order};
 
 use crate::Error;
 
 /// Everything that makes a model.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(transform = in_order::<Self>)]
 pub struct ModelSettings {
     /// Which stacks there are; default `decoder`.
     pub family: Family,
@@ -42,28 +45,33 @@ pub struct ModelSettings {
     /// Share of the stream dropped in training, after embeddings and after each sublayer; default 0.
     pub dropout: f32,
     /// Hidden states of earlier segments that a decoder keeps and attends to, as Transformer-XL; default 0.
-    pub memory: usize,
+    pub segment_memory: usize,
     /// How weights start; default `normal`.
     pub init: Init,
-    /// What the backward pass forms again instead of keeping it: less memory, more time, the same numbers; default `none`.
+    /// Activation checkpointing: what the backward pass computes again instead of keeping it. Less memory, more time, the same
+    /// numbers; default `none`.
     pub recompute: Recompute,
     /// Attention of every layer, as `AttentionSettings` without its width; default that of its site: the pattern is
     /// `causal` in a decoder and `full` in an encoder.
+    #[schemars(with = "AttentionSettings")]
     pub attention: toml::Table,
     /// What the encoder's attention has otherwise; default nothing.
     #[serde(skip_serializing_if = "toml::Table::is_empty")]
+    #[schemars(with = "AttentionSettings")]
     pub encoder: toml::Table,
     /// What the attention to the encoder has otherwise; its pattern is `full` and its position `none` by default.
     #[serde(skip_serializing_if = "toml::Table::is_empty")]
+    #[schemars(with = "AttentionSettings")]
     pub cross: toml::Table,
     /// What layers have otherwise, in turn: layer `i` takes entry `i mod n`; default nothing.
     /// For windows with a full layer between them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<AttentionSettings>")]
     pub alternate: Vec<toml::Table>,
 }
 
 /// Which stacks a model has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Family {
     /// Predicts the next token, as GPT.
@@ -76,7 +84,7 @@ pub enum Family {
 }
 
 /// What keeps the stream's scale.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NormKind {
     /// `gain · x / √(mean x² + ε)`.
@@ -87,7 +95,7 @@ pub enum NormKind {
 }
 
 /// Where a norm stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NormPlace {
     /// `x + sublayer(norm(x))`, and one more norm at the end.
@@ -98,7 +106,7 @@ pub enum NormPlace {
 }
 
 /// The activation of the feed-forward.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
     /// `max(x, 0)`.
@@ -123,8 +131,8 @@ impl Activation {
     }
 }
 
-/// What the backward pass forms again. Where a block runs composed of the framework's operations, nothing is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Activation checkpointing: what the backward pass computes again. Where a block runs composed of the framework's operations, nothing is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Recompute {
     /// Nothing: everything between the sublayers is kept.
@@ -137,7 +145,7 @@ pub enum Recompute {
 }
 
 /// How weights start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Init {
     /// Normal with deviation 0.02; projections back into the stream divided by √(2 · layers), as GPT-2.
@@ -163,7 +171,7 @@ impl Default for ModelSettings {
             tied: true,
             scale_embeddings: false,
             dropout: 0.0,
-            memory: 0,
+            segment_memory: 0,
             init: Init::Normal,
             recompute: Recompute::None,
             attention: toml::Table::new(),
@@ -188,7 +196,7 @@ pub enum Site {
 impl ModelSettings {
     /// Reads and checks TOML.
     pub fn from_toml(text: &str) -> Result<Self, Error> {
-        let settings: Self = toml::from_str(text).map_err(|e| Error::Read(e.to_string()))?;
+        let settings: Self = toml::from_str(text).map_err(Error::unreadable)?;
         settings.check()?;
         Ok(settings)
     }
@@ -250,7 +258,7 @@ impl ModelSettings {
         table.insert("width".into(), toml::Value::Integer(self.width as i64));
         let settings: AttentionSettings =
             toml::Value::Table(table).try_into().map_err(|e: toml::de::Error| {
-                Error::Read(format!("attention of the {}: {}", site.name(), e.message()))
+                Error::unreadable(format!("attention of the {}: {}", site.name(), e.message()))
             })?;
         settings.check()?;
         Ok(settings)
@@ -280,23 +288,23 @@ impl ModelSettings {
             let reason = "a rate is at least 0 and below 1";
             return Err(Error::setting("dropout", self.dropout, reason));
         }
-        if self.memory > 0 && self.family != Family::Decoder {
+        if self.segment_memory > 0 && self.family != Family::Decoder {
             let reason = "only a decoder reads segment after segment";
-            return Err(Error::setting("memory", self.memory, reason));
+            return Err(Error::setting("segment_memory", self.segment_memory, reason));
         }
         for layer in 0..self.encoder_depth() {
             self.attention(Site::Encoder, layer)?;
         }
         for layer in 0..self.decoder_depth() {
             let settings = self.attention(Site::Decoder, layer)?;
-            if self.memory > 0
+            if self.segment_memory > 0
                 && let Some(position) = settings.position.iter().find(|p| p.embeds())
             {
                 let reason = format!(
                     "with {}: places of kept segments are known by distance only; use a relative encoding",
                     position.name()
                 );
-                return Err(Error::setting("memory", self.memory, reason));
+                return Err(Error::setting("segment_memory", self.segment_memory, reason));
             }
             if !settings.pattern.is_causal() {
                 return Err(sees_later(&settings.pattern));
@@ -366,8 +374,11 @@ mod tests {
             ("attention = { pattern = 'random' }", "of = [\"causal\", \"random\"]"),
             ("attention = { pattern = 'predicted' }", "has to predict; use a causal one"),
             ("attention = { heads = 7 }", "heads = 7: does not divide width = 256"),
-            ("family = 'encoder'\nmemory = 3", "only a decoder reads segment"),
-            ("memory = 3\nattention = { position = 'learned' }", "memory = 3: with learned"),
+            ("family = 'encoder'\nsegment_memory = 3", "only a decoder reads segment"),
+            (
+                "segment_memory = 3\nattention = { position = 'learned' }",
+                "segment_memory = 3: with learned",
+            ),
             ("encoder_layers = 3", "only family = \"encoder_decoder\""),
             ("dropout = 1.0", "dropout = 1"),
         ];

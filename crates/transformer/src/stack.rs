@@ -6,7 +6,7 @@ use burn::{
 };
 use whatwhere_attention::{
     Input,
-    position::{Encode, PositionLayer},
+    position::{PositionLayer, PositionModule},
 };
 
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
 #[derive(Module, Debug)]
 pub struct Stack {
     /// Encodings that are added to embeddings.
-    pub position: Vec<PositionLayer>,
+    pub position: Vec<PositionModule>,
     /// In the order of the stream.
     pub blocks: Vec<Block>,
     /// After the last block, where norms stand before sublayers.

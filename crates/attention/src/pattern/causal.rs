@@ -1,23 +1,29 @@
-//! Causal: a query sees the keys up to its own place.
-//! For language models. Half the cost of full.
-
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use whatwhere_kernels::attention::pattern as kernels;
 
-use super::{Scene, Seeing};
+use super::{PatternContext, PatternSettings};
 use crate::Error;
 
-/// a query sees the keys up to its own place.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Causal: a query sees the keys up to its own place.
+/// For language models. Half the cost of full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Causal {}
+pub struct Causal {
+    /// A query sees the keys up to so many places after its own, before it if negative; default 0.
+    pub offset: isize,
+}
 
-impl Seeing for Causal {
-    fn build(&self, _scene: &Scene) -> Result<Box<dyn kernels::Pattern>, Error> {
-        Ok(Box::new(kernels::Causal::upper_left()))
+impl PatternSettings for Causal {
+    fn build(&self, _context: &PatternContext) -> Result<Box<dyn kernels::Pattern>, Error> {
+        Ok(Box::new(kernels::Causal { offset: self.offset }))
     }
 
     fn is_causal(&self) -> bool {
-        true
+        self.offset <= 0
+    }
+
+    fn is_whole(&self) -> bool {
+        self.offset == 0
     }
 }

@@ -1,14 +1,14 @@
-//! Dilated: a window with gaps, places `query ± step·m`.
-//! Beltagy et al. 2020, <https://arxiv.org/abs/2004.05150>. Reaches `step` times as far as a window of as many keys.
-
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use whatwhere_kernels::attention::pattern as kernels;
+use whatwhere_settings::Refuses;
 
-use super::{Scene, Seeing};
+use super::{PatternContext, PatternSettings};
 use crate::Error;
 
-/// a window with gaps, places `query ± step·m`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Dilated: a window with gaps, places `query ± step·m`.
+/// Beltagy et al. 2020, <https://arxiv.org/abs/2004.05150>. Reaches `step` times as far as a window of as many keys.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Dilated {
     /// Keys before the own place; default 64.
@@ -25,7 +25,7 @@ impl Default for Dilated {
     }
 }
 
-impl Seeing for Dilated {
+impl PatternSettings for Dilated {
     fn check(&self) -> Result<(), Error> {
         kernels::Dilated::new(self.left, self.right, self.step)?;
         if self.left == 0 && self.right == 0 {
@@ -35,7 +35,7 @@ impl Seeing for Dilated {
         Ok(())
     }
 
-    fn build(&self, _scene: &Scene) -> Result<Box<dyn kernels::Pattern>, Error> {
+    fn build(&self, _context: &PatternContext) -> Result<Box<dyn kernels::Pattern>, Error> {
         Ok(Box::new(kernels::Dilated::new(self.left, self.right, self.step)?))
     }
 

@@ -1,14 +1,13 @@
-//! Fixed: the own block of `stride` keys, and the last `summary` keys of every block before it, causal.
-//! Child et al. 2019, <https://arxiv.org/abs/1904.10509>. For text; O(length · √length) pairs.
-
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use whatwhere_kernels::attention::pattern as kernels;
 
-use super::{Scene, Seeing};
+use super::{PatternContext, PatternSettings};
 use crate::Error;
 
-/// the own block of `stride` keys, and the last `summary` keys of every block before it, causal.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Fixed: the own block of `stride` keys, and the last `summary` keys of every block before it, causal.
+/// Child et al. 2019, <https://arxiv.org/abs/1904.10509>. For text; O(length · √length) pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Fixed {
     /// Length of a block; default 128.
@@ -23,13 +22,13 @@ impl Default for Fixed {
     }
 }
 
-impl Seeing for Fixed {
+impl PatternSettings for Fixed {
     fn check(&self) -> Result<(), Error> {
         kernels::Fixed::new(self.stride, self.summary)?;
         Ok(())
     }
 
-    fn build(&self, _scene: &Scene) -> Result<Box<dyn kernels::Pattern>, Error> {
+    fn build(&self, _context: &PatternContext) -> Result<Box<dyn kernels::Pattern>, Error> {
         Ok(Box::new(kernels::Fixed::new(self.stride, self.summary)?))
     }
 

@@ -1,26 +1,18 @@
-//! Predicted: each query of each head predicts the place `p = keys · σ(vᵀ tanh(W x))` and sees `radius` keys to either side,
-//! its weights times `exp(−(key − p)² / 2σ²)` with σ = radius / 2, not renormalised.
-//! Local-p of Luong et al. 2015, <https://arxiv.org/abs/1508.04025>. `width² + width · heads` parameters, one v for each head
-//! (the paper has one head); for a memory that is read in an order of its own, not for causal layers.
-
 use std::ops::Range;
 
-use burn::{
-    module::Module,
-    nn::{Linear, LinearConfig},
-    tensor::{
-        Device, Tensor, TensorData,
-        activation::{sigmoid, tanh},
-    },
-};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use whatwhere_kernels::attention::pattern as kernels;
+use whatwhere_settings::Refuses;
 
-use super::{Scene, Seeing};
-use crate::{Error, call::Focus, heads::Heads};
+use super::{PatternContext, PatternSettings};
+use crate::Error;
 
-/// A window with a Gaussian around a place that the query predicts.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Predicted: each query of each head predicts the place `p = keys · σ(vᵀ tanh(W x))` and sees `radius` keys to either side,
+/// its weights times `exp(−(key − p)² / 2σ²)` with σ = radius / 2, not renormalised.
+/// Local-p of Luong et al. 2015, <https://arxiv.org/abs/1508.04025>. `width² + width · heads` parameters, one v for each head
+/// (the paper has one head); for a memory that is read in an order of its own, not for causal layers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Predicted {
     /// Keys to either side of the predicted place, the paper's D; default 10.
@@ -33,18 +25,7 @@ impl Default for Predicted {
     }
 }
 
-/// The prediction at work.
-#[derive(Module, Debug)]
-pub struct PredictedLayer {
-    /// W, `[width, width]`.
-    pub hidden: Linear,
-    /// v of each head, `[width, heads]`.
-    pub place: Linear,
-    #[module(skip)]
-    settings: Predicted,
-}
-
-impl Seeing for Predicted {
+impl PatternSettings for Predicted {
     fn check(&self) -> Result<(), Error> {
         if self.radius == 0 {
             let reason = "the Gaussian has a deviation of radius / 2; use 1 or more";
@@ -53,54 +34,91 @@ impl Seeing for Predicted {
         Ok(())
     }
 
-    fn build(&self, scene: &Scene) -> Result<Box<dyn kernels::Pattern>, Error> {
-        let Some(focus) = scene.focus else {
+    fn build(&self, context: &PatternContext) -> Result<Box<dyn kernels::Pattern>, Error> {
+        let Some((centers, sizes)) = context.centers else {
             let reason = "needs the places that the layer's queries predict";
             return Err(Error::setting("pattern", "predicted", reason));
         };
-        let places = focus.centers.to_data().try_to_vec::<f32>().expect("f32 as everywhere");
-        let spans = places.into_iter().map(|place| self.span(place)).collect();
-        Ok(Box::new(kernels::Spans::new(focus.centers.dims(), scene.first_query, spans)?))
+        let spans = centers.iter().map(|center| self.span(*center)).collect();
+        Ok(Box::new(kernels::Spans::new(sizes, context.first_query, spans)?))
     }
 
     fn is_causal(&self) -> bool {
         false
     }
 
-    fn layer(&self, heads: &Heads, device: &Device) -> Option<PredictedLayer> {
-        let linear = |to| LinearConfig::new(heads.width, to).with_bias(false).init(device);
-        let (hidden, place) = (linear(heads.width), linear(heads.heads));
-        Some(PredictedLayer { hidden, place, settings: *self })
+    fn deviation(&self) -> Option<f32> {
+        Some(self.radius as f32 / 2.0)
     }
 
-    fn follows_content(&self) -> bool {
-        true
+    #[cfg(feature = "burn")]
+    fn layer(&self, heads: &Heads, device: &Device) -> Option<PredictedLayer> {
+        Some(PredictedLayer::new(self, heads, device))
     }
 }
 
 impl Predicted {
-    /// Keys at most `radius` from a place; the hard ends pass no gradient.
+    /// Keys at most `radius` from a place, none where it is no number; the hard ends pass no gradient.
     fn span(&self, place: f32) -> Range<usize> {
         let radius = self.radius as f32;
-        (place - radius).ceil().max(0.0) as usize..(place + radius).floor() as usize + 1
+        (place - radius).ceil().max(0.0) as usize..((place + radius).floor() + 1.0) as usize
     }
 }
 
-impl PredictedLayer {
-    /// Where the queries of `x` `[batch, queries, width]` look among keys that start at `first_key`; `counts` says how many
-    /// there are, for all sequences or for each.
-    pub(crate) fn focus(&self, x: Tensor<3>, first_key: usize, counts: &[usize]) -> Focus {
-        let counts: Vec<f32> = counts.iter().map(|count| *count as f32).collect();
-        let counts = TensorData::new(counts.clone(), [counts.len(), 1, 1]);
-        let counts = Tensor::<3>::from_data(counts, &x.device());
-        let share = sigmoid(self.place.forward(tanh(self.hidden.forward(x)))); // [batch, queries, heads]
-        let centers = share.swap_dims(1, 2) * counts + first_key as f32;
-        Focus { centers, deviation: self.settings.radius as f32 / 2.0 }
+#[cfg(feature = "burn")]
+pub use layer::PredictedLayer;
+#[cfg(feature = "burn")]
+use {crate::heads::Heads, burn::tensor::Device};
+
+#[cfg(feature = "burn")]
+mod layer {
+    use burn::{
+        module::Module,
+        nn::{Linear, LinearConfig},
+        tensor::{
+            Device, Tensor, TensorData,
+            activation::{sigmoid, tanh},
+        },
+    };
+
+    use super::Predicted;
+    use crate::{call::Focus, heads::Heads};
+
+    /// The prediction at work.
+    #[derive(Module, Debug)]
+    pub struct PredictedLayer {
+        /// W, `[width, width]`.
+        pub hidden: Linear,
+        /// v of each head, `[width, heads]`.
+        pub place: Linear,
+        #[module(skip)]
+        settings: Predicted,
+    }
+
+    impl PredictedLayer {
+        pub(super) fn new(settings: &Predicted, heads: &Heads, device: &Device) -> Self {
+            let linear = |to| LinearConfig::new(heads.width, to).with_bias(false).init(device);
+            let (hidden, place) = (linear(heads.width), linear(heads.heads));
+            Self { hidden, place, settings: *settings }
+        }
+
+        /// Where the queries of `x` `[batch, queries, width]` look among keys that start at `first_key`; `counts` says how
+        /// many there are, for all sequences or for each.
+        pub(crate) fn focus(&self, x: Tensor<3>, first_key: usize, counts: &[usize]) -> Focus {
+            let counts: Vec<f32> = counts.iter().map(|count| *count as f32).collect();
+            let counts = TensorData::new(counts.clone(), [counts.len(), 1, 1]);
+            let counts = Tensor::<3>::from_data(counts, &x.device());
+            let share = sigmoid(self.place.forward(tanh(self.hidden.forward(x)))); // [batch, queries, heads]
+            let centers = share.swap_dims(1, 2) * counts + first_key as f32;
+            Focus { centers, deviation: self.settings.radius as f32 / 2.0 }
+        }
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "burn"))]
 mod tests {
+    use burn::tensor::Tensor;
+
     use super::*;
 
     #[test]
@@ -109,6 +127,7 @@ mod tests {
         assert_eq!(pattern.span(7.0), 4..11);
         assert_eq!(pattern.span(7.5), 5..11);
         assert_eq!(pattern.span(0.25), 0..4);
+        assert!(pattern.span(f32::NAN).is_empty());
     }
 
     #[test]

@@ -1,14 +1,14 @@
-//! Random: every block of queries sees `count` blocks of keys, drawn once from the seed.
-//! BigBird, Zaheer et al. 2020, <https://arxiv.org/abs/2007.14062>. Joined by `or` to a window and global places.
-
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use whatwhere_kernels::attention::pattern as kernels;
+use whatwhere_settings::Refuses;
 
-use super::{Scene, Seeing};
+use super::{PatternContext, PatternSettings};
 use crate::Error;
 
-/// every block of queries sees `count` blocks of keys, drawn once from the seed.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Random: every block of queries sees `count` blocks of keys, drawn once from the seed.
+/// BigBird, Zaheer et al. 2020, <https://arxiv.org/abs/2007.14062>. Joined by `or` to a window and global places.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Random {
     /// Places in a block; default 64.
@@ -28,7 +28,7 @@ impl Default for Random {
     }
 }
 
-impl Seeing for Random {
+impl PatternSettings for Random {
     fn check(&self) -> Result<(), Error> {
         if self.block == 0 {
             return Err(Error::setting("pattern.block", 0, "a block has at least one place"));
@@ -39,10 +39,10 @@ impl Seeing for Random {
         Ok(())
     }
 
-    fn build(&self, scene: &Scene) -> Result<Box<dyn kernels::Pattern>, Error> {
+    fn build(&self, context: &PatternContext) -> Result<Box<dyn kernels::Pattern>, Error> {
         let blocks = self.length.div_ceil(self.block.max(1));
         Ok(Box::new(kernels::Random::new(kernels::Draw {
-            heads: scene.heads.heads,
+            heads: context.heads.heads,
             queries: self.length,
             keys: self.length,
             block: self.block,
@@ -53,5 +53,9 @@ impl Seeing for Random {
 
     fn is_causal(&self) -> bool {
         false
+    }
+
+    fn differs_by_head(&self) -> bool {
+        true
     }
 }

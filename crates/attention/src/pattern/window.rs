@@ -1,15 +1,15 @@
-//! Window: a query sees `left` keys before its place and `right` after it.
-//! Beltagy et al. 2020, <https://arxiv.org/abs/2004.05150>; Luong's local-m has left = right = 10
-//! (`predicted` is his local-p). Cost length × window.
-
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use whatwhere_kernels::attention::pattern as kernels;
+use whatwhere_settings::Refuses;
 
-use super::{Scene, Seeing};
+use super::{PatternContext, PatternSettings};
 use crate::Error;
 
-/// A query sees `left` keys before its place and `right` after it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Window: a query sees `left` keys before its place and `right` after it.
+/// Beltagy et al. 2020, <https://arxiv.org/abs/2004.05150>; Luong's local-m has left = right = 10
+/// (`predicted` is his local-p). Cost length × window.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Window {
     /// Keys before the own place; default 128.
@@ -24,7 +24,7 @@ impl Default for Window {
     }
 }
 
-impl Seeing for Window {
+impl PatternSettings for Window {
     fn check(&self) -> Result<(), Error> {
         if self.left == 0 && self.right == 0 {
             let reason = "a window of nothing but the own place mixes nothing; use 1 or more";
@@ -33,7 +33,7 @@ impl Seeing for Window {
         Ok(())
     }
 
-    fn build(&self, _scene: &Scene) -> Result<Box<dyn kernels::Pattern>, Error> {
+    fn build(&self, _context: &PatternContext) -> Result<Box<dyn kernels::Pattern>, Error> {
         Ok(Box::new(kernels::Window { left: self.left, right: self.right }))
     }
 

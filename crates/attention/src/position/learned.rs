@@ -1,23 +1,13 @@
-//! Learned: one vector per place, added to embeddings, `x + table[place]`.
-//! Gehring et al. 2017, <https://arxiv.org/abs/1705.03122>. `length · width` parameters; nothing beyond `length`.
-
-use burn::{
-    module::{Module, Param},
-    nn::Initializer,
-    tensor::{Device, Tensor},
-};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use whatwhere_kernels::{Pooled, layer::add_to};
+use whatwhere_settings::Refuses;
 
-use super::{Encode, Encoding, PositionLayer};
-use crate::{
-    Error,
-    bridge::{Operand, operation},
-    heads::Heads,
-};
+use super::PositionSettings;
+use crate::{Error, heads::Heads};
 
-/// One learned vector per place.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Learned: one vector per place, added to embeddings, `x + table[place]`.
+/// Gehring et al. 2017, <https://arxiv.org/abs/1705.03122>. `length · width` parameters; nothing beyond `length`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Learned {
     /// Number of places; default 1024. Longer inputs are refused.
@@ -30,25 +20,12 @@ impl Default for Learned {
     }
 }
 
-/// Learned vectors at work.
-#[derive(Module, Debug)]
-pub struct LearnedLayer {
-    /// `[length, width]`.
-    pub table: Param<Tensor<2>>,
-}
-
-impl Encoding for Learned {
+impl PositionSettings for Learned {
     fn check(&self, _heads: &Heads) -> Result<(), Error> {
         if self.length == 0 {
             return Err(Error::setting("position.length", 0, "a table has at least one place"));
         }
         Ok(())
-    }
-
-    fn build(&self, heads: &Heads, device: &Device) -> PositionLayer {
-        let table =
-            Initializer::Normal { mean: 0.0, std: 0.02 }.init([self.length, heads.width], device);
-        PositionLayer::Learned(LearnedLayer { table })
     }
 
     fn is_relative(&self) -> bool {
@@ -62,53 +39,95 @@ impl Encoding for Learned {
     fn limit(&self) -> Option<usize> {
         Some(self.length)
     }
+
+    fn entries(&self) -> usize {
+        self.length
+    }
 }
 
-impl Encode for LearnedLayer {
-    fn embed(&self, x: Tensor<3>, first: usize) -> Result<Tensor<3>, Error> {
-        let (length, places) = (x.dims()[1], self.table.dims()[0]);
-        if first + length > places {
-            let reason =
-                format!("the input reaches place {}, longer than the table", first + length - 1);
-            return Err(Error::setting("position.length", places, reason));
+#[cfg(feature = "burn")]
+pub use layer::LearnedLayer;
+
+#[cfg(feature = "burn")]
+mod layer {
+    use burn::{
+        module::{Module, Param},
+        nn::Initializer,
+        tensor::{Device, Tensor},
+    };
+    use whatwhere_kernels::{Pooled, layer::add_to};
+    use whatwhere_settings::Refuses;
+
+    use super::Learned;
+    use crate::{
+        Error,
+        bridge::{Operand, operation},
+        heads::Heads,
+        position::PositionLayer,
+    };
+
+    /// Learned vectors at work.
+    #[derive(Module, Debug)]
+    pub struct LearnedLayer {
+        /// `[length, width]`.
+        pub table: Param<Tensor<2>>,
+    }
+
+    impl LearnedLayer {
+        pub(crate) fn new(settings: &Learned, heads: &Heads, device: &Device) -> Self {
+            let normal = Initializer::Normal { mean: 0.0, std: 0.02 };
+            Self { table: normal.init([settings.length, heads.width], device) }
         }
-        let table = self.table.val();
-        Ok(fused(x.clone(), table.clone(), first).unwrap_or_else(|| composed(x, table, first)))
     }
-}
 
-fn composed(x: Tensor<3>, table: Tensor<2>, first: usize) -> Tensor<3> {
-    let length = x.dims()[1];
-    x + table.narrow(0, first, length).unsqueeze::<3>()
-}
-
-/// The same as one operation on the CPU: the backward pass of a slice would make a table of zeros for each step anew.
-fn fused(x: Tensor<3>, table: Tensor<2>, first: usize) -> Option<Tensor<3>> {
-    const FITS: &str = "as many values as places have";
-    let shape @ [_, length, width] = x.dims();
-    let (x, table) = (Operand::new(x)?, Operand::new(table)?);
-    let rows = first * width..(first + length) * width;
-    if rows.is_empty() {
-        return None;
-    }
-    let mut out = Pooled::of(x.values());
-    for sequence in out.chunks_exact_mut(rows.len()) {
-        add_to(sequence, &table.values()[rows.clone()]).expect(FITS);
-    }
-    Some(operation([x, table], shape, out, move |seen| {
-        let mut d_table = Pooled::zeros(seen.operands[1].len());
-        for sequence in seen.d_out.chunks_exact(rows.len()) {
-            add_to(&mut d_table[rows.clone()], sequence).expect(FITS);
+    impl PositionLayer for LearnedLayer {
+        fn embed(&self, x: Tensor<3>, first: usize) -> Result<Tensor<3>, Error> {
+            let (length, places) = (x.dims()[1], self.table.dims()[0]);
+            if first + length > places {
+                let reason = format!(
+                    "the input reaches place {}, longer than the table",
+                    first + length - 1
+                );
+                return Err(Error::setting("position.length", places, reason));
+            }
+            let table = self.table.val();
+            Ok(fused(x.clone(), table.clone(), first).unwrap_or_else(|| composed(x, table, first)))
         }
-        [Pooled::of(seen.d_out), d_table]
-    }))
+    }
+
+    pub(super) fn composed(x: Tensor<3>, table: Tensor<2>, first: usize) -> Tensor<3> {
+        let length = x.dims()[1];
+        x + table.narrow(0, first, length).unsqueeze::<3>()
+    }
+
+    /// The same as one operation on the CPU: the backward pass of a slice would make a table of zeros for each step anew.
+    pub(super) fn fused(x: Tensor<3>, table: Tensor<2>, first: usize) -> Option<Tensor<3>> {
+        const FITS: &str = "as many values as places have";
+        let shape @ [_, length, width] = x.dims();
+        let (x, table) = (Operand::new(x)?, Operand::new(table)?);
+        let rows = first * width..(first + length) * width;
+        if rows.is_empty() {
+            return None;
+        }
+        let mut out = Pooled::of(x.values());
+        for sequence in out.chunks_exact_mut(rows.len()) {
+            add_to(sequence, &table.values()[rows.clone()]).expect(FITS);
+        }
+        Some(operation([x, table], shape, out, move |seen| {
+            let mut d_table = Pooled::zeros(seen.operands[1].len());
+            for sequence in seen.d_out.chunks_exact(rows.len()) {
+                add_to(&mut d_table[rows.clone()], sequence).expect(FITS);
+            }
+            [Pooled::of(seen.d_out), d_table]
+        }))
+    }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "burn"))]
 mod tests {
-    use burn::tensor::Distribution;
+    use burn::tensor::{Device, Distribution, Tensor};
 
-    use super::*;
+    use super::layer::{composed, fused};
 
     #[test]
     fn both_ways_give_the_same_values_and_gradients() {

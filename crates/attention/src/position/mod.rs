@@ -1,7 +1,7 @@
 //! Positions: what a token knows of its place.
 //!
-//! An encoding acts at one or more sites: it is added to embeddings ([`Encode::embed`]), or it adds terms to a call
-//! ([`Encode::shape`]): features of q and k, biases on scores, vectors that join the values. A layer calls every site of
+//! An encoding acts at one or more sites: it is added to embeddings ([`PositionLayer::embed`]), or it adds terms to a call
+//! ([`PositionLayer::add_terms`]): features of q and k, biases on scores, vectors that join the values. A layer calls every site of
 //! every encoding it was given and never asks which one it is.
 
 mod alibi;
@@ -17,40 +17,25 @@ mod transformer_xl;
 
 use std::ops::Range;
 
-use burn::{
-    module::Module,
-    tensor::{Device, Tensor},
-};
+#[cfg(feature = "burn")]
+use burn::tensor::{Device, Tensor};
 
-use crate::{
-    Error,
-    axis::axis,
-    call::Call,
-    heads::{Heads, Sizes},
-};
+use crate::{Error, axis::axis, heads::Heads};
+#[cfg(feature = "burn")]
+use crate::{call::Call, heads::Sizes};
 
-pub use alibi::{Alibi, AlibiLayer};
-pub use learned::{Learned, LearnedLayer};
-pub use none::{NoPosition, NoPositionLayer};
-pub use polar::{DeltaInit, Polar, PolarLayer, PolarMagnitude};
-pub use rotary::{Rotary, RotaryLayer, RotaryLayout};
-pub use shaw::{Shaw, ShawLayer};
-pub use single_angle::{SingleAngle, SingleAngleLayer};
-pub use sinusoidal::{Sinusoidal, SinusoidalLayer, SinusoidalLayout};
-pub use t5::{T5, T5Layer};
-pub use transformer_xl::{TransformerXl, TransformerXlLayer};
+pub use polar::{DeltaInit, PolarMagnitude};
+pub use rotary::RotaryLayout;
+pub use sinusoidal::SinusoidalLayout;
 
 /// Settings of an encoding.
-pub trait Encoding {
+pub trait PositionSettings {
     /// Refuses what cannot be built for these heads.
     fn check(&self, heads: &Heads) -> Result<(), Error>;
 
-    /// The encoding with its parameters.
-    fn build(&self, heads: &Heads, device: &Device) -> PositionLayer;
-
-    /// The channels and heads the encoding turns.
-    fn claims(&self, _heads: &Heads) -> Claim {
-        Claim::default()
+    /// The channels and heads the encoding rotates.
+    fn channels(&self, _heads: &Heads) -> Channels {
+        Channels::default()
     }
 
     /// Whether scores under this encoding depend on distances only.
@@ -66,92 +51,112 @@ pub trait Encoding {
         None
     }
 
+    /// Whether what the encoding does to a token depends on the length at hand.
+    fn follows_length(&self) -> bool {
+        false
+    }
+
     /// Whether the encoding adds to scores or values.
     fn adds_to_scores(&self) -> bool {
         false
     }
 
-    /// Whether the encoding turns channels of queries and keys.
-    fn turns_channels(&self) -> bool {
-        false
+    /// Channels, over all heads, by which queries and keys grow before they are compared.
+    fn extra_channels(&self, _heads: &Heads) -> usize {
+        0
+    }
+
+    /// Entries of the table that the encoding learns for positions or distances.
+    fn entries(&self) -> usize {
+        0
+    }
+
+    /// The distance beyond which all look alike to every head; nothing if there is none.
+    fn reach(&self) -> Option<usize> {
+        None
+    }
+
+    /// What the encoding adds to a score where it does not ask the query: its name, and what it is.
+    fn bias_term(&self) -> Option<(&'static str, &'static str)> {
+        None
+    }
+
+    /// The parameter that holds learned phases of keys, in radians from −2π to 0.
+    fn phases(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// How the encoding can reach from the trained length to another without training, each with its name.
+    fn scalings(&self, _trained: usize, _length: usize) -> Vec<(&'static str, Position)> {
+        Vec::new()
+    }
+
+    /// The encoding without its scaling; nothing if it has none.
+    fn unscaled(&self) -> Option<Position> {
+        None
     }
 }
 
-/// Channels of heads that an encoding turns; empty for one that turns none.
+/// Channels of heads that an encoding rotates; empty for one that rotates none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Claim {
+pub struct Channels {
     /// Channels of a head.
     pub channels: Range<usize>,
     /// Query heads.
     pub heads: Range<usize>,
 }
 
-impl Claim {
-    /// Whether two claims share a channel of a head.
+impl Channels {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.channels.is_empty() || self.heads.is_empty()
+    }
+
+    /// Whether two encodings share a channel of a head.
     pub fn overlaps(&self, other: &Self) -> bool {
         let meet = |a: &Range<usize>, b: &Range<usize>| a.start.max(b.start) < a.end.min(b.end);
         meet(&self.channels, &other.channels) && meet(&self.heads, &other.heads)
     }
 }
 
+axis! {
+    /// What a token knows of its place.
+    Position: PositionSettings, PositionModule: PositionLayer {
+        none::{NoPosition, NoPositionLayer} => "none",
+        sinusoidal::{Sinusoidal, SinusoidalLayer} => "sinusoidal",
+        learned::{Learned, LearnedLayer} => "learned",
+        shaw::{Shaw, ShawLayer} => "shaw",
+        transformer_xl::{TransformerXl, TransformerXlLayer} => "transformer_xl",
+        rotary::{Rotary, RotaryLayer} => "rotary",
+        polar::{Polar, PolarLayer} => "polar",
+        single_angle::{SingleAngle, SingleAngleLayer} => "single_angle",
+        alibi::{Alibi, AlibiLayer} => "alibi",
+        t5::{T5, T5Layer} => "t5",
+    }
+}
+
 /// An encoding at work.
-pub trait Encode {
+#[cfg(feature = "burn")]
+pub trait PositionLayer {
     /// Adds places to embeddings, `[batch, length, width]`, the first of which stands at `first`.
     fn embed(&self, x: Tensor<3>, _first: usize) -> Result<Tensor<3>, Error> {
         Ok(x)
     }
 
     /// Adds the encoding's terms to a call.
-    fn shape(&self, _call: &mut Call, _sizes: &Sizes) -> Result<(), Error> {
+    fn add_terms(&self, _call: &mut Call, _sizes: &Sizes) -> Result<(), Error> {
         Ok(())
     }
 }
 
-/// Declares the list once: settings, layers, and their dispatch.
-macro_rules! positions {
-    ($($choice:ident, $layer:ident => $name:literal;)*) => {
-        axis! {
-            /// What a token knows of its place.
-            Position: Encoding { $($choice => $name,)* }
-        }
-
-        /// An encoding with its parameters.
-        #[derive(Module, Debug)]
-        pub enum PositionLayer {
-            $(
-                #[doc = concat!("`", $name, "`.")]
-                $choice($layer),
-            )*
-        }
-
-        impl PositionLayer {
-            fn role(&self) -> &dyn Encode {
-                match self { $(Self::$choice(layer) => layer,)* }
-            }
-        }
-    };
-}
-
-positions! {
-    NoPosition, NoPositionLayer => "none";
-    Sinusoidal, SinusoidalLayer => "sinusoidal";
-    Learned, LearnedLayer => "learned";
-    Shaw, ShawLayer => "shaw";
-    TransformerXl, TransformerXlLayer => "transformer_xl";
-    Rotary, RotaryLayer => "rotary";
-    Polar, PolarLayer => "polar";
-    SingleAngle, SingleAngleLayer => "single_angle";
-    Alibi, AlibiLayer => "alibi";
-    T5, T5Layer => "t5";
-}
-
-impl Encode for PositionLayer {
+#[cfg(feature = "burn")]
+impl PositionLayer for PositionModule {
     fn embed(&self, x: Tensor<3>, first: usize) -> Result<Tensor<3>, Error> {
         self.role().embed(x, first)
     }
 
-    fn shape(&self, call: &mut Call, sizes: &Sizes) -> Result<(), Error> {
-        self.role().shape(call, sizes)
+    fn add_terms(&self, call: &mut Call, sizes: &Sizes) -> Result<(), Error> {
+        self.role().add_terms(call, sizes)
     }
 }
 
@@ -176,14 +181,70 @@ impl Position {
         self.role().limit()
     }
 
+    /// The channels and heads the encoding rotates.
+    pub fn channels(&self, heads: &Heads) -> Channels {
+        self.role().channels(heads)
+    }
+
+    /// Whether the encoding rotates channels of queries and keys.
+    pub fn rotates(&self, heads: &Heads) -> bool {
+        !self.channels(heads).is_empty()
+    }
+
+    /// Whether what the encoding does to a token depends on the length at hand.
+    pub fn follows_length(&self) -> bool {
+        self.role().follows_length()
+    }
+
+    /// Whether the encoding adds to scores or values.
+    pub fn adds_to_scores(&self) -> bool {
+        self.role().adds_to_scores()
+    }
+
+    /// Channels, over all heads, by which queries and keys grow before they are compared.
+    pub fn extra_channels(&self, heads: &Heads) -> usize {
+        self.role().extra_channels(heads)
+    }
+
+    /// Entries of the table that the encoding learns for positions or distances.
+    pub fn entries(&self) -> usize {
+        self.role().entries()
+    }
+
+    /// The distance beyond which all look alike to every head; nothing if there is none.
+    pub fn reach(&self) -> Option<usize> {
+        self.role().reach()
+    }
+
+    /// What the encoding adds to a score where it does not ask the query: its name, and what it is.
+    pub fn bias_term(&self) -> Option<(&'static str, &'static str)> {
+        self.role().bias_term()
+    }
+
+    /// The parameter that holds learned phases of keys, in radians from −2π to 0.
+    pub fn phases(&self) -> Option<&'static str> {
+        self.role().phases()
+    }
+
+    /// How the encoding can reach from the trained length to another without training, each with its name.
+    pub fn scalings(&self, trained: usize, length: usize) -> Vec<(&'static str, Position)> {
+        self.role().scalings(trained, length)
+    }
+
+    /// The encoding without its scaling; nothing if it has none.
+    pub fn unscaled(&self) -> Option<Position> {
+        self.role().unscaled()
+    }
+
     /// The encoding with its parameters.
-    pub fn build(&self, heads: &Heads, device: &Device) -> Result<PositionLayer, Error> {
+    #[cfg(feature = "burn")]
+    pub fn build(&self, heads: &Heads, device: &Device) -> Result<PositionModule, Error> {
         self.check(heads)?;
-        Ok(self.role().build(heads, device))
+        Ok(self.module(heads, device))
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "burn"))]
 mod tests {
     use std::sync::Arc;
 
@@ -197,14 +258,11 @@ mod tests {
         for position in Position::all() {
             let layer = position.build(&heads, &Device::flex()).unwrap();
             let mut call = Call::new(heads.head_dim, Arc::new(Causal::upper_left()));
-            layer.shape(&mut call, &Sizes { batch: 1, queries: 4, keys: 4 }).unwrap();
-            let (name, role) = (position.name(), position.role());
+            layer.add_terms(&mut call, &Sizes { batch: 1, queries: 4, keys: 4 }).unwrap();
+            let name = position.name();
             let adds = !call.biases.is_empty() || call.relative_values.is_some();
-            assert_eq!(role.adds_to_scores(), adds, "{name} adds to scores");
-            let claim = role.claims(&heads);
-            let turns = !call.features.is_empty();
-            assert_eq!(role.turns_channels(), turns, "{name} turns channels");
-            assert_eq!(!claim.channels.is_empty(), turns, "{name} claims channels");
+            assert_eq!(position.adds_to_scores(), adds, "{name} adds to scores");
+            assert_eq!(position.rotates(&heads), !call.features.is_empty(), "{name} rotates");
         }
     }
 }

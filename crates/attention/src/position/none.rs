@@ -1,28 +1,18 @@
-//! No position: a causal pattern alone still tells order, since every place sees another number of keys (NoPE).
-//! Kazemnejad et al. 2023, <https://arxiv.org/abs/2305.19466>. No parameters; a bidirectional layer is then blind to order.
-
-use burn::{module::Module, tensor::Device};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Encode, Encoding, PositionLayer};
+use super::PositionSettings;
 use crate::{Error, heads::Heads};
 
-/// No encoding.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// No position: a causal pattern alone still tells order, since every place sees another number of keys (NoPE).
+/// Kazemnejad et al. 2023, <https://arxiv.org/abs/2305.19466>. No parameters; a bidirectional layer is then blind to order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NoPosition {}
 
-/// No encoding at work.
-#[derive(Module, Debug)]
-pub struct NoPositionLayer {}
-
-impl Encoding for NoPosition {
+impl PositionSettings for NoPosition {
     fn check(&self, _heads: &Heads) -> Result<(), Error> {
         Ok(())
-    }
-
-    fn build(&self, _heads: &Heads, _device: &Device) -> PositionLayer {
-        PositionLayer::NoPosition(NoPositionLayer {})
     }
 
     fn is_relative(&self) -> bool {
@@ -30,4 +20,25 @@ impl Encoding for NoPosition {
     }
 }
 
-impl Encode for NoPositionLayer {}
+#[cfg(feature = "burn")]
+pub use layer::NoPositionLayer;
+
+#[cfg(feature = "burn")]
+mod layer {
+    use burn::{module::Module, tensor::Device};
+
+    use super::NoPosition;
+    use crate::{heads::Heads, position::PositionLayer};
+
+    /// No encoding at work.
+    #[derive(Module, Debug)]
+    pub struct NoPositionLayer {}
+
+    impl NoPositionLayer {
+        pub(crate) fn new(_settings: &NoPosition, _heads: &Heads, _device: &Device) -> Self {
+            Self {}
+        }
+    }
+
+    impl PositionLayer for NoPositionLayer {}
+}

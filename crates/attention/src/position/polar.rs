@@ -1,25 +1,14 @@
-//! Polar (PoPE): content is a magnitude, place a phase: `Σ_c μ(q_c) μ(k_c) cos(distance·θ_c + δ_c)`.
-//! Gopalakrishnan et al. 2025, <https://arxiv.org/abs/2509.10534>. One δ per head and channel; holds far beyond the trained length.
-
-use std::f64::consts::TAU;
-
-use burn::{
-    module::{Module, Param},
-    nn::Initializer,
-    tensor::{Device, Tensor},
-};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use whatwhere_kernels::attention::{Angles, Magnitude};
+use whatwhere_kernels::attention::Magnitude;
+use whatwhere_settings::{Refuses, Share};
 
-use super::{Claim, Encode, Encoding, PositionLayer};
-use crate::{
-    Error,
-    call::{Call, Feature, FeatureKind},
-    heads::{Heads, Sizes, check_share, share_of},
-};
+use super::{Channels, PositionSettings};
+use crate::{Error, heads::Heads};
 
-/// A magnitude and a phase for each channel.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Polar (PoPE): content is a magnitude, place a phase: `Σ_c μ(q_c) μ(k_c) cos(distance·θ_c + δ_c)`.
+/// Gopalakrishnan et al. 2025, <https://arxiv.org/abs/2509.10534>. One δ per head and channel; holds far beyond the trained length.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Polar {
     /// θ_c = base^(−c/width), one for each channel; default 10000.
@@ -29,13 +18,13 @@ pub struct Polar {
     /// From a channel's value to its magnitude; default `softplus`.
     pub magnitude: PolarMagnitude,
     /// Share of a head's channels that are polar, the first ones; default 1.
-    pub channels: f64,
+    pub channels: Share,
     /// Share of the heads that are polar, the first ones; default 1.
-    pub heads: f64,
+    pub heads: Share,
 }
 
 /// How δ starts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DeltaInit {
     /// At 0.
@@ -48,7 +37,7 @@ pub enum DeltaInit {
 }
 
 /// From a value to a magnitude.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PolarMagnitude {
     /// `ln(1 + eˣ)`, the paper's.
@@ -76,29 +65,18 @@ impl Default for Polar {
             base: 10_000.0,
             delta: DeltaInit::default(),
             magnitude: PolarMagnitude::default(),
-            channels: 1.0,
-            heads: 1.0,
+            channels: Share::default(),
+            heads: Share::default(),
         }
     }
 }
 
-/// Magnitudes and phases at work.
-#[derive(Module, Debug)]
-pub struct PolarLayer {
-    /// Phase of keys, `[heads, channels]`; used clamped to [−2π, 0].
-    pub delta: Option<Param<Tensor<2>>>,
-    #[module(skip)]
-    settings: Polar,
-    #[module(skip)]
-    heads: Heads,
-}
-
-impl Encoding for Polar {
+impl PositionSettings for Polar {
     fn check(&self, heads: &Heads) -> Result<(), Error> {
-        check_share("position.channels", self.channels)?;
-        check_share("position.heads", self.heads)?;
-        if share_of(self.channels, heads.head_dim).is_empty() {
-            return Err(Error::setting("position.channels", self.channels, "leaves no channel"));
+        self.channels.check("position.channels")?;
+        self.heads.check("position.heads")?;
+        if self.channels.of(heads.head_dim).is_empty() {
+            return Err(Error::setting("position.channels", self.channels.0, "leaves no channel"));
         }
         if self.base.is_nan() || self.base <= 1.0 {
             return Err(Error::setting("position.base", self.base, "the base is above 1"));
@@ -106,47 +84,86 @@ impl Encoding for Polar {
         Ok(())
     }
 
-    fn build(&self, heads: &Heads, device: &Device) -> PositionLayer {
-        let shape = [heads.heads, share_of(self.channels, heads.head_dim).len()];
-        let delta = match self.delta {
-            DeltaInit::Zero => Some(Initializer::Zeros.init(shape, device)),
-            DeltaInit::Uniform => {
-                Some(Initializer::Uniform { min: -TAU, max: 0.0 }.init(shape, device))
-            }
-            DeltaInit::Off => None,
-        };
-        PositionLayer::Polar(PolarLayer { delta, settings: *self, heads: *heads })
-    }
-
-    fn claims(&self, heads: &Heads) -> Claim {
-        Claim {
-            channels: share_of(self.channels, heads.head_dim),
-            heads: share_of(self.heads, heads.heads),
-        }
-    }
-
-    fn turns_channels(&self) -> bool {
-        true
+    fn channels(&self, heads: &Heads) -> Channels {
+        Channels { channels: self.channels.of(heads.head_dim), heads: self.heads.of(heads.heads) }
     }
 
     fn is_relative(&self) -> bool {
         true
     }
+
+    /// Cosines and sines are compared in place of each channel.
+    fn extra_channels(&self, heads: &Heads) -> usize {
+        let Channels { channels, heads } = self.channels(heads);
+        channels.len() * heads.len()
+    }
+
+    fn phases(&self) -> Option<&'static str> {
+        (self.delta != DeltaInit::Off).then_some("delta")
+    }
 }
 
-impl Encode for PolarLayer {
-    fn shape(&self, call: &mut Call, _sizes: &Sizes) -> Result<(), Error> {
-        let channels = share_of(self.settings.channels, self.heads.head_dim);
-        call.features.push(Feature {
-            kind: FeatureKind::Polar {
-                magnitude: self.settings.magnitude.into(),
-                delta: self.delta.as_ref().map(Param::val),
-            },
-            frequencies: Angles::polar_frequencies(channels.len(), self.settings.base),
-            amplitude: 1.0,
-            channels,
-            heads: share_of(self.settings.heads, self.heads.heads),
-        });
-        Ok(())
+#[cfg(feature = "burn")]
+pub use layer::PolarLayer;
+
+#[cfg(feature = "burn")]
+mod layer {
+    use std::f64::consts::TAU;
+
+    use burn::{
+        module::{Module, Param},
+        nn::Initializer,
+        tensor::{Device, Tensor},
+    };
+    use whatwhere_kernels::attention::Angles;
+
+    use super::{DeltaInit, Polar};
+    use crate::{
+        Error,
+        call::{Call, Feature, FeatureKind},
+        heads::{Heads, Sizes},
+        position::PositionLayer,
+    };
+
+    /// Magnitudes and phases at work.
+    #[derive(Module, Debug)]
+    pub struct PolarLayer {
+        /// Phase of keys, `[heads, channels]`; used clamped to [−2π, 0].
+        pub delta: Option<Param<Tensor<2>>>,
+        #[module(skip)]
+        settings: Polar,
+        #[module(skip)]
+        heads: Heads,
+    }
+
+    impl PolarLayer {
+        pub(crate) fn new(settings: &Polar, heads: &Heads, device: &Device) -> Self {
+            let shape = [heads.heads, settings.channels.of(heads.head_dim).len()];
+            let delta = match settings.delta {
+                DeltaInit::Zero => Some(Initializer::Zeros.init(shape, device)),
+                DeltaInit::Uniform => {
+                    Some(Initializer::Uniform { min: -TAU, max: 0.0 }.init(shape, device))
+                }
+                DeltaInit::Off => None,
+            };
+            Self { delta, settings: *settings, heads: *heads }
+        }
+    }
+
+    impl PositionLayer for PolarLayer {
+        fn add_terms(&self, call: &mut Call, _sizes: &Sizes) -> Result<(), Error> {
+            let channels = self.settings.channels.of(self.heads.head_dim);
+            call.features.push(Feature {
+                kind: FeatureKind::Polar {
+                    magnitude: self.settings.magnitude.into(),
+                    delta: self.delta.as_ref().map(Param::val),
+                },
+                frequencies: Angles::polar_frequencies(channels.len(), self.settings.base),
+                amplitude: 1.0,
+                channels,
+                heads: self.settings.heads.of(self.heads.heads),
+            });
+            Ok(())
+        }
     }
 }

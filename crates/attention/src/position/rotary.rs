@@ -1,35 +1,29 @@
-//! Rotary: turn pairs of channels of q and k by `place · θ_i`, so that their product depends on the distance.
-//! Su et al. 2021, <https://arxiv.org/abs/2104.09864>. No parameters; needs [`Scaling`] beyond the trained length.
-
-use burn::{module::Module, tensor::Device};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use whatwhere_kernels::attention::Layout;
+use whatwhere_settings::{Refuses, Share};
 
-use super::{Claim, Encode, Encoding, PositionLayer};
-use crate::{
-    Error, Scaling,
-    call::{Call, Feature, FeatureKind},
-    heads::{Heads, Sizes, check_share, share_of},
-};
+use super::{Channels, Position, PositionSettings};
+use crate::{Error, Scaling, heads::Heads};
 
-/// Rotation of channel pairs by the place.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Rotary: rotate pairs of channels of q and k by `place · θ_i`, so that their product depends on the distance.
+/// Su et al. 2021, <https://arxiv.org/abs/2104.09864>. No parameters; needs [`Scaling`] beyond the trained length.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rotary {
     /// θ_i = base^(−2i/width); default 10000.
     pub base: f64,
     /// Which channels form a pair; default `half_split`.
     pub layout: RotaryLayout,
-    /// Share of a head's channels that turn, the first ones; default 1.
-    pub channels: f64,
-    /// Share of the heads that turn, the first ones; default 1.
-    pub heads: f64,
+    /// Share of a head's channels that rotate, the first ones; default 1.
+    pub channels: Share,
+    /// Share of the heads that rotate, the first ones; default 1.
+    pub heads: Share,
     /// How to reach further than trained; default none.
     pub scaling: Scaling,
 }
 
 /// Which channels form a pair.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RotaryLayout {
     /// Channels `2i` and `2i + 1` (RoFormer, GPT-J).
@@ -44,30 +38,21 @@ impl Default for Rotary {
         Self {
             base: 10_000.0,
             layout: RotaryLayout::default(),
-            channels: 1.0,
-            heads: 1.0,
+            channels: Share::default(),
+            heads: Share::default(),
             scaling: Scaling::None,
         }
     }
 }
 
-/// Rotation at work.
-#[derive(Module, Debug)]
-pub struct RotaryLayer {
-    #[module(skip)]
-    settings: Rotary,
-    #[module(skip)]
-    heads: Heads,
-}
-
-impl Encoding for Rotary {
+impl PositionSettings for Rotary {
     fn check(&self, heads: &Heads) -> Result<(), Error> {
-        check_share("position.channels", self.channels)?;
-        check_share("position.heads", self.heads)?;
-        let width = share_of(self.channels, heads.head_dim).len();
+        self.channels.check("position.channels")?;
+        self.heads.check("position.heads")?;
+        let width = self.channels.of(heads.head_dim).len();
         if !width.is_multiple_of(2) || width == 0 {
             let reason = format!(
-                "rotary turns pairs, but {width} channels of a head would turn; use an even head_dim or another position.channels"
+                "rotary rotates pairs, but {width} channels of a head would rotate; use an even head_dim or another position.channels"
             );
             return Err(Error::setting("head_dim", heads.head_dim, reason));
         }
@@ -77,43 +62,84 @@ impl Encoding for Rotary {
         self.scaling.check()
     }
 
-    fn build(&self, heads: &Heads, _device: &Device) -> PositionLayer {
-        PositionLayer::Rotary(RotaryLayer { settings: *self, heads: *heads })
-    }
-
-    fn claims(&self, heads: &Heads) -> Claim {
-        Claim {
-            channels: share_of(self.channels, heads.head_dim),
-            heads: share_of(self.heads, heads.heads),
-        }
-    }
-
-    fn turns_channels(&self) -> bool {
-        true
+    fn channels(&self, heads: &Heads) -> Channels {
+        Channels { channels: self.channels.of(heads.head_dim), heads: self.heads.of(heads.heads) }
     }
 
     fn is_relative(&self) -> bool {
         true
     }
+
+    fn follows_length(&self) -> bool {
+        self.scaling.follows_length()
+    }
+
+    fn scalings(&self, trained: usize, length: usize) -> Vec<(&'static str, Position)> {
+        if self.scaling != Scaling::None {
+            return Vec::new();
+        }
+        let factor = length as f64 / trained as f64;
+        let yarn = Scaling::Yarn { factor, length: trained, fast: 32.0, slow: 1.0 };
+        [("linear", Scaling::Linear { factor }), ("ntk", Scaling::Ntk { factor }), ("yarn", yarn)]
+            .map(|(name, scaling)| (name, Self { scaling, ..*self }.into()))
+            .into()
+    }
+
+    fn unscaled(&self) -> Option<Position> {
+        let scaled = self.scaling != Scaling::None;
+        scaled.then(|| Self { scaling: Scaling::None, ..*self }.into())
+    }
 }
 
-impl Encode for RotaryLayer {
-    fn shape(&self, call: &mut Call, sizes: &Sizes) -> Result<(), Error> {
-        let Rotary { base, layout, channels, heads, scaling } = self.settings;
-        let channels = share_of(channels, self.heads.head_dim);
-        let length = (call.first_key + sizes.keys).max(call.first_query + sizes.queries);
-        let (frequencies, amplitude) = scaling.frequencies(base, channels.len(), length);
-        let layout = match layout {
-            RotaryLayout::Interleaved => Layout::Interleaved,
-            RotaryLayout::HalfSplit => Layout::HalfSplit,
-        };
-        call.features.push(Feature {
-            kind: FeatureKind::Rotary { layout },
-            frequencies,
-            amplitude,
-            channels,
-            heads: share_of(heads, self.heads.heads),
-        });
-        Ok(())
+#[cfg(feature = "burn")]
+pub use layer::RotaryLayer;
+
+#[cfg(feature = "burn")]
+mod layer {
+    use burn::{module::Module, tensor::Device};
+    use whatwhere_kernels::attention::Layout;
+
+    use super::{Rotary, RotaryLayout};
+    use crate::{
+        Error,
+        call::{Call, Feature, FeatureKind},
+        heads::{Heads, Sizes},
+        position::PositionLayer,
+    };
+
+    /// Rotation at work.
+    #[derive(Module, Debug)]
+    pub struct RotaryLayer {
+        #[module(skip)]
+        settings: Rotary,
+        #[module(skip)]
+        heads: Heads,
+    }
+
+    impl RotaryLayer {
+        pub(crate) fn new(settings: &Rotary, heads: &Heads, _device: &Device) -> Self {
+            Self { settings: *settings, heads: *heads }
+        }
+    }
+
+    impl PositionLayer for RotaryLayer {
+        fn add_terms(&self, call: &mut Call, sizes: &Sizes) -> Result<(), Error> {
+            let Rotary { base, layout, channels, heads, scaling } = self.settings;
+            let channels = channels.of(self.heads.head_dim);
+            let length = (call.first_key + sizes.keys).max(call.first_query + sizes.queries);
+            let (frequencies, amplitude) = scaling.frequencies(base, channels.len(), length);
+            let layout = match layout {
+                RotaryLayout::Interleaved => Layout::Interleaved,
+                RotaryLayout::HalfSplit => Layout::HalfSplit,
+            };
+            call.features.push(Feature {
+                kind: FeatureKind::Rotary { layout },
+                frequencies,
+                amplitude,
+                channels,
+                heads: heads.of(self.heads.heads),
+            });
+            Ok(())
+        }
     }
 }

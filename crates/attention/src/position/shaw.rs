@@ -1,22 +1,13 @@
-//! Shaw: learned vectors by clipped distance join keys and values, `q·(k + a_K)` and `Σ w (v + a_V)`.
-//! Shaw et al. 2018, <https://arxiv.org/abs/1803.02155>. `2 (2k + 1) · head_dim` parameters per table; far distances look alike.
-
-use burn::{
-    module::{Module, Param},
-    nn::Initializer,
-    tensor::{Device, Tensor},
-};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use whatwhere_settings::Refuses;
 
-use super::{Encode, Encoding, PositionLayer};
-use crate::{
-    Error,
-    call::{Bias, Call, Relative},
-    heads::{Heads, Sizes},
-};
+use super::PositionSettings;
+use crate::{Error, heads::Heads};
 
-/// Learned vectors by clipped distance.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Shaw: learned vectors by clipped distance join keys and values, `q·(k + a_K)` and `Σ w (v + a_V)`.
+/// Shaw et al. 2018, <https://arxiv.org/abs/1803.02155>. `2 (2k + 1) · head_dim` parameters per table; far distances look alike.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Shaw {
     /// Distances told apart on each side, the paper's k; default 16.
@@ -35,18 +26,7 @@ impl Default for Shaw {
     }
 }
 
-/// Tables at work.
-#[derive(Module, Debug)]
-pub struct ShawLayer {
-    /// `[heads or 1, 2·reach + 1, head_dim]`.
-    pub keys: Option<Param<Tensor<3>>>,
-    /// As wide as a value.
-    pub values: Option<Param<Tensor<3>>>,
-    #[module(skip)]
-    reach: usize,
-}
-
-impl Encoding for Shaw {
+impl PositionSettings for Shaw {
     fn check(&self, _heads: &Heads) -> Result<(), Error> {
         if self.keys || self.values {
             Ok(())
@@ -57,18 +37,6 @@ impl Encoding for Shaw {
         }
     }
 
-    fn build(&self, heads: &Heads, device: &Device) -> PositionLayer {
-        let shape =
-            [if self.per_head { heads.heads } else { 1 }, 2 * self.reach + 1, heads.head_dim];
-        let bound = (6.0 / (shape[1] + shape[2]) as f64).sqrt();
-        let table = || Initializer::Uniform { min: -bound, max: bound }.init(shape, device);
-        PositionLayer::Shaw(ShawLayer {
-            keys: self.keys.then(table),
-            values: self.values.then(table),
-            reach: self.reach,
-        })
-    }
-
     fn is_relative(&self) -> bool {
         true
     }
@@ -76,21 +44,74 @@ impl Encoding for Shaw {
     fn adds_to_scores(&self) -> bool {
         true
     }
+
+    fn entries(&self) -> usize {
+        self.reach
+    }
+
+    fn reach(&self) -> Option<usize> {
+        Some(self.reach)
+    }
 }
 
-impl Encode for ShawLayer {
-    fn shape(&self, call: &mut Call, _sizes: &Sizes) -> Result<(), Error> {
-        let relative = |table: &Param<Tensor<3>>| Relative {
-            table: table.val(),
-            left: self.reach,
-            right: self.reach,
-        };
-        if let Some(keys) = &self.keys {
-            call.biases.push(Bias::Relative { vectors: relative(keys), query_bias: None });
+#[cfg(feature = "burn")]
+pub use layer::ShawLayer;
+
+#[cfg(feature = "burn")]
+mod layer {
+    use burn::{
+        module::{Module, Param},
+        nn::Initializer,
+        tensor::{Device, Tensor},
+    };
+
+    use super::Shaw;
+    use crate::{
+        Error,
+        call::{Bias, Call, Relative},
+        heads::{Heads, Sizes},
+        position::PositionLayer,
+    };
+
+    /// Tables at work.
+    #[derive(Module, Debug)]
+    pub struct ShawLayer {
+        /// `[heads or 1, 2·reach + 1, head_dim]`.
+        pub keys: Option<Param<Tensor<3>>>,
+        /// As wide as a value.
+        pub values: Option<Param<Tensor<3>>>,
+        #[module(skip)]
+        reach: usize,
+    }
+
+    impl ShawLayer {
+        pub(crate) fn new(settings: &Shaw, heads: &Heads, device: &Device) -> Self {
+            let tables = if settings.per_head { heads.heads } else { 1 };
+            let shape = [tables, 2 * settings.reach + 1, heads.head_dim];
+            let bound = (6.0 / (shape[1] + shape[2]) as f64).sqrt();
+            let table = || Initializer::Uniform { min: -bound, max: bound }.init(shape, device);
+            Self {
+                keys: settings.keys.then(table),
+                values: settings.values.then(table),
+                reach: settings.reach,
+            }
         }
-        if let Some(values) = &self.values {
-            call.relative_values = Some(relative(values));
+    }
+
+    impl PositionLayer for ShawLayer {
+        fn add_terms(&self, call: &mut Call, _sizes: &Sizes) -> Result<(), Error> {
+            let relative = |table: &Param<Tensor<3>>| Relative {
+                table: table.val(),
+                left: self.reach,
+                right: self.reach,
+            };
+            if let Some(keys) = &self.keys {
+                call.biases.push(Bias::Relative { vectors: relative(keys), query_bias: None });
+            }
+            if let Some(values) = &self.values {
+                call.relative_values = Some(relative(values));
+            }
+            Ok(())
         }
-        Ok(())
     }
 }

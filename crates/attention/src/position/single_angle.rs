@@ -1,22 +1,14 @@
-//! Single angle: polar coordinates with one angle for all channels, `θ = 2π·place / period`, and |x| softened as in polar.
-//! The simplified form of PoPE found in blog reviews. It differs from the paper (`polar`): there every channel has its own
-//! frequency, there is no period, and keys learn a phase. Here places one period apart look the same. For comparison only.
-
-use std::f64::consts::TAU;
-
-use burn::{module::Module, tensor::Device};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use whatwhere_kernels::attention::Magnitude;
+use whatwhere_settings::Refuses;
 
-use super::{Claim, Encode, Encoding, PositionLayer};
-use crate::{
-    Error,
-    call::{Call, Feature, FeatureKind},
-    heads::{Heads, Sizes},
-};
+use super::{Channels, PositionSettings};
+use crate::{Error, heads::Heads};
 
-/// One angle for all channels.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Single angle: polar coordinates with one angle for all channels, `θ = 2π·place / period`, and |x| softened as in polar.
+/// The simplified form of PoPE found in blog reviews. It differs from the paper (`polar`): there every channel has its own
+/// frequency, there is no period, and keys learn a phase. Here places one period apart look the same. For comparison only.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SingleAngle {
     /// Places in a full turn, the reviews' maximum length P; default 1024.
@@ -29,16 +21,7 @@ impl Default for SingleAngle {
     }
 }
 
-/// One angle at work.
-#[derive(Module, Debug)]
-pub struct SingleAngleLayer {
-    #[module(skip)]
-    settings: SingleAngle,
-    #[module(skip)]
-    heads: Heads,
-}
-
-impl Encoding for SingleAngle {
+impl PositionSettings for SingleAngle {
     fn check(&self, _heads: &Heads) -> Result<(), Error> {
         if self.period == 0 {
             return Err(Error::setting("position.period", 0, "a period has at least one place"));
@@ -46,33 +29,64 @@ impl Encoding for SingleAngle {
         Ok(())
     }
 
-    fn build(&self, heads: &Heads, _device: &Device) -> PositionLayer {
-        PositionLayer::SingleAngle(SingleAngleLayer { settings: *self, heads: *heads })
-    }
-
-    fn claims(&self, heads: &Heads) -> Claim {
-        Claim { channels: 0..heads.head_dim, heads: 0..heads.heads }
-    }
-
-    fn turns_channels(&self) -> bool {
-        true
+    fn channels(&self, heads: &Heads) -> Channels {
+        Channels { channels: 0..heads.head_dim, heads: 0..heads.heads }
     }
 
     fn is_relative(&self) -> bool {
         true
     }
+
+    /// Cosines and sines are compared in place of each channel.
+    fn extra_channels(&self, heads: &Heads) -> usize {
+        heads.head_dim * heads.heads
+    }
 }
 
-impl Encode for SingleAngleLayer {
-    fn shape(&self, call: &mut Call, _sizes: &Sizes) -> Result<(), Error> {
-        let Heads { heads, head_dim, .. } = self.heads;
-        call.features.push(Feature {
-            kind: FeatureKind::Polar { magnitude: Magnitude::Softplus, delta: None },
-            frequencies: vec![TAU / self.settings.period as f64; head_dim],
-            amplitude: 1.0,
-            channels: 0..head_dim,
-            heads: 0..heads,
-        });
-        Ok(())
+#[cfg(feature = "burn")]
+pub use layer::SingleAngleLayer;
+
+#[cfg(feature = "burn")]
+mod layer {
+    use std::f64::consts::TAU;
+
+    use burn::{module::Module, tensor::Device};
+    use whatwhere_kernels::attention::Magnitude;
+
+    use super::SingleAngle;
+    use crate::{
+        Error,
+        call::{Call, Feature, FeatureKind},
+        heads::{Heads, Sizes},
+        position::PositionLayer,
+    };
+
+    /// One angle at work.
+    #[derive(Module, Debug)]
+    pub struct SingleAngleLayer {
+        #[module(skip)]
+        settings: SingleAngle,
+        #[module(skip)]
+        heads: Heads,
+    }
+
+    impl SingleAngleLayer {
+        pub(crate) fn new(settings: &SingleAngle, heads: &Heads, _device: &Device) -> Self {
+            Self { settings: *settings, heads: *heads }
+        }
+    }
+
+    impl PositionLayer for SingleAngleLayer {
+        fn add_terms(&self, call: &mut Call, _sizes: &Sizes) -> Result<(), Error> {
+            let Heads { heads, head_dim, .. } = self.heads;
+            call.features.push(Feature {
+                kind: FeatureKind::Polar { magnitude: Magnitude::Softplus, delta: None },
+                frequencies: vec![TAU / self.settings.period as f64; head_dim],
+                amplitude: 1.0,
+                channels: 0..head_dim,
+                heads: 0..heads,
+            });
+            Ok(())
+        }
     }
 }

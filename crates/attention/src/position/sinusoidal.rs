@@ -1,17 +1,13 @@
-//! Sinusoidal: waves of geometric length added to embeddings, `sin(place/base^{2i/width})` and the cosine beside it.
-//! Vaswani et al. 2017, <https://arxiv.org/abs/1706.03762>. No parameters, any length, but poor beyond the trained one.
-
-use burn::{
-    module::Module,
-    tensor::{Device, Tensor, TensorData},
-};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use whatwhere_settings::Refuses;
 
-use super::{Encode, Encoding, PositionLayer};
+use super::PositionSettings;
 use crate::{Error, heads::Heads};
 
-/// Sines and cosines added to embeddings.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Sinusoidal: waves of geometric length added to embeddings, `sin(place/base^{2i/width})` and the cosine beside it.
+/// Vaswani et al. 2017, <https://arxiv.org/abs/1706.03762>. No parameters, any length, but poor beyond the trained one.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sinusoidal {
     /// Ratio of the longest to the shortest wave; default 10000.
@@ -21,7 +17,7 @@ pub struct Sinusoidal {
 }
 
 /// Where sines and cosines stand.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SinusoidalLayout {
     /// Sine and cosine of one wave side by side, as in the paper.
@@ -47,24 +43,9 @@ impl Sinusoidal {
         let angle = place * self.base.powf(-2.0 * wave as f64 / width as f64);
         if is_sine { angle.sin() } else { angle.cos() }
     }
-
-    /// Rows for consecutive places, `[count, width]`.
-    pub fn table(&self, first: isize, count: usize, width: usize, device: &Device) -> Tensor<2> {
-        let values: Vec<f32> = (0..count * width)
-            .map(|i| self.value((first + (i / width) as isize) as f64, i % width, width) as f32)
-            .collect();
-        Tensor::from_data(TensorData::new(values, [count, width]), device)
-    }
 }
 
-/// Sines and cosines at work.
-#[derive(Module, Debug)]
-pub struct SinusoidalLayer {
-    #[module(skip)]
-    settings: Sinusoidal,
-}
-
-impl Encoding for Sinusoidal {
+impl PositionSettings for Sinusoidal {
     fn check(&self, heads: &Heads) -> Result<(), Error> {
         if !heads.width.is_multiple_of(2) {
             let reason = "sinusoidal needs an even width, a sine and a cosine for each wave";
@@ -77,10 +58,6 @@ impl Encoding for Sinusoidal {
         }
     }
 
-    fn build(&self, _heads: &Heads, _device: &Device) -> PositionLayer {
-        PositionLayer::Sinusoidal(SinusoidalLayer { settings: *self })
-    }
-
     fn is_relative(&self) -> bool {
         false
     }
@@ -90,11 +67,54 @@ impl Encoding for Sinusoidal {
     }
 }
 
-impl Encode for SinusoidalLayer {
-    fn embed(&self, x: Tensor<3>, first: usize) -> Result<Tensor<3>, Error> {
-        let [_, length, width] = x.dims();
-        let table = self.settings.table(first as isize, length, width, &x.device());
-        Ok(x + table.unsqueeze::<3>())
+#[cfg(feature = "burn")]
+pub use layer::SinusoidalLayer;
+
+#[cfg(feature = "burn")]
+mod layer {
+    use burn::{
+        module::Module,
+        tensor::{Device, Tensor, TensorData},
+    };
+
+    use super::Sinusoidal;
+    use crate::{Error, heads::Heads, position::PositionLayer};
+
+    /// Sines and cosines at work.
+    #[derive(Module, Debug)]
+    pub struct SinusoidalLayer {
+        #[module(skip)]
+        settings: Sinusoidal,
+    }
+
+    impl SinusoidalLayer {
+        pub(crate) fn new(settings: &Sinusoidal, _heads: &Heads, _device: &Device) -> Self {
+            Self { settings: *settings }
+        }
+    }
+
+    impl PositionLayer for SinusoidalLayer {
+        fn embed(&self, x: Tensor<3>, first: usize) -> Result<Tensor<3>, Error> {
+            let [_, length, width] = x.dims();
+            let table = self.settings.table(first as isize, length, width, &x.device());
+            Ok(x + table.unsqueeze::<3>())
+        }
+    }
+
+    impl Sinusoidal {
+        /// Rows for consecutive places, `[count, width]`.
+        pub fn table(
+            &self,
+            first: isize,
+            count: usize,
+            width: usize,
+            device: &Device,
+        ) -> Tensor<2> {
+            let values: Vec<f32> = (0..count * width)
+                .map(|i| self.value((first + (i / width) as isize) as f64, i % width, width) as f32)
+                .collect();
+            Tensor::from_data(TensorData::new(values, [count, width]), device)
+        }
     }
 }
 

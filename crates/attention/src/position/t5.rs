@@ -1,23 +1,13 @@
-//! T5: a learned scalar per head and bucket of distances, exact near, logarithmic far, `score += table[head, bucket]`.
-//! Raffel et al. 2020, <https://arxiv.org/abs/1910.10683>. `heads · buckets` parameters; distances beyond the last bucket look alike.
-
-use burn::{
-    module::{Module, Param},
-    nn::Initializer,
-    tensor::{Device, Tensor},
-};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use whatwhere_kernels::attention::Buckets;
+use whatwhere_settings::Refuses;
 
-use super::{Encode, Encoding, PositionLayer};
-use crate::{
-    Error,
-    call::{Bias, Call},
-    heads::{Heads, Sizes},
-};
+use super::PositionSettings;
+use crate::{Error, heads::Heads};
 
-/// A learned value per bucket of distances.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// T5: a learned scalar per head and bucket of distances, exact near, logarithmic far, `score += table[head, bucket]`.
+/// Raffel et al. 2020, <https://arxiv.org/abs/1910.10683>. `heads · buckets` parameters; distances beyond the last bucket look alike.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct T5 {
     /// Buckets per head; default 32.
@@ -34,23 +24,7 @@ impl Default for T5 {
     }
 }
 
-impl T5 {
-    fn buckets(&self) -> Buckets {
-        let Self { buckets: count, max_distance, bidirectional } = *self;
-        Buckets { count, max_distance, bidirectional }
-    }
-}
-
-/// Buckets at work.
-#[derive(Module, Debug)]
-pub struct T5Layer {
-    /// `[heads, buckets]`.
-    pub table: Param<Tensor<2>>,
-    #[module(skip)]
-    settings: T5,
-}
-
-impl Encoding for T5 {
+impl PositionSettings for T5 {
     fn check(&self, _heads: &Heads) -> Result<(), Error> {
         let least = if self.bidirectional { 4 } else { 2 };
         if self.buckets < least || self.bidirectional && !self.buckets.is_multiple_of(2) {
@@ -65,13 +39,6 @@ impl Encoding for T5 {
         Ok(())
     }
 
-    fn build(&self, heads: &Heads, device: &Device) -> PositionLayer {
-        let std = (heads.width as f64).powf(-0.5);
-        let table =
-            Initializer::Normal { mean: 0.0, std }.init([heads.heads, self.buckets], device);
-        PositionLayer::T5(T5Layer { table, settings: *self })
-    }
-
     fn is_relative(&self) -> bool {
         true
     }
@@ -79,11 +46,64 @@ impl Encoding for T5 {
     fn adds_to_scores(&self) -> bool {
         true
     }
+
+    fn entries(&self) -> usize {
+        self.buckets
+    }
+
+    fn bias_term(&self) -> Option<(&'static str, &'static str)> {
+        Some(("bucket of the distance", "T5's bias, a number for each head and bucket"))
+    }
 }
 
-impl Encode for T5Layer {
-    fn shape(&self, call: &mut Call, _sizes: &Sizes) -> Result<(), Error> {
-        call.biases.push(Bias::Buckets(self.table.val(), self.settings.buckets()));
-        Ok(())
+#[cfg(feature = "burn")]
+pub use layer::T5Layer;
+
+#[cfg(feature = "burn")]
+mod layer {
+    use burn::{
+        module::{Module, Param},
+        nn::Initializer,
+        tensor::{Device, Tensor},
+    };
+    use whatwhere_kernels::attention::Buckets;
+
+    use super::T5;
+    use crate::{
+        Error,
+        call::{Bias, Call},
+        heads::{Heads, Sizes},
+        position::PositionLayer,
+    };
+
+    /// Buckets at work.
+    #[derive(Module, Debug)]
+    pub struct T5Layer {
+        /// `[heads, buckets]`.
+        pub table: Param<Tensor<2>>,
+        #[module(skip)]
+        settings: T5,
+    }
+
+    impl T5Layer {
+        pub(crate) fn new(settings: &T5, heads: &Heads, device: &Device) -> Self {
+            let normal = Initializer::Normal { mean: 0.0, std: (heads.width as f64).powf(-0.5) };
+            let table = normal.init([heads.heads, settings.buckets], device);
+            Self { table, settings: *settings }
+        }
+    }
+
+    impl PositionLayer for T5Layer {
+        fn add_terms(&self, call: &mut Call, _sizes: &Sizes) -> Result<(), Error> {
+            call.biases.push(Bias::Buckets(self.table.val(), self.settings.buckets()));
+            Ok(())
+        }
+    }
+
+    impl T5 {
+        fn buckets(&self) -> Buckets {
+            let Self { buckets: count, max_distance, bidirectional } = *self;
+            Buckets { count, max_distance, bidirectional }
+        }
     }
 }

@@ -1,42 +1,20 @@
-//! Transformer-XL: `(q + u)·k + (q + v)·(W R_distance)`, content and distance each with a global bias.
-//! Dai et al. 2019, <https://arxiv.org/abs/1901.02860>. `width²+ 2·width` parameters; made for segments with a memory.
-
-use burn::{
-    module::{Module, Param},
-    nn::Initializer,
-    tensor::{Device, Tensor},
-};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use whatwhere_settings::Refuses;
 
-use super::{Encode, Encoding, PositionLayer, Sinusoidal, SinusoidalLayout};
-use crate::{
-    Error,
-    call::{Bias, Call, Relative},
-    heads::{Heads, Sizes},
-};
+use super::PositionSettings;
+use crate::{Error, heads::Heads};
 
-/// Projected sinusoids of distances, and two global biases.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Transformer-XL: `(q + u)·k + (q + v)·(W R_distance)`, content and distance each with a global bias.
+/// Dai et al. 2019, <https://arxiv.org/abs/1901.02860>. `width²+ 2·width` parameters; made for segments with a memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TransformerXl {
     /// Distances beyond this many look alike; 0, the default, tells all apart.
     pub clamp: usize,
 }
 
-/// Projection and biases at work.
-#[derive(Module, Debug)]
-pub struct TransformerXlLayer {
-    /// From sinusoids to keys, `[width, heads · head_dim]`.
-    pub projection: Param<Tensor<2>>,
-    /// The global content bias u, `[heads, head_dim]`.
-    pub content: Param<Tensor<2>>,
-    /// The global distance bias v, `[heads, head_dim]`.
-    pub distance: Param<Tensor<2>>,
-    #[module(skip)]
-    settings: TransformerXl,
-}
-
-impl Encoding for TransformerXl {
+impl PositionSettings for TransformerXl {
     fn check(&self, heads: &Heads) -> Result<(), Error> {
         if heads.width.is_multiple_of(2) {
             Ok(())
@@ -44,16 +22,6 @@ impl Encoding for TransformerXl {
             let reason = "transformer_xl needs an even width, a sine and a cosine for each wave";
             Err(Error::setting("width", heads.width, reason))
         }
-    }
-
-    fn build(&self, heads: &Heads, device: &Device) -> PositionLayer {
-        let normal = Initializer::Normal { mean: 0.0, std: 0.02 };
-        PositionLayer::TransformerXl(TransformerXlLayer {
-            projection: normal.init([heads.width, heads.heads * heads.head_dim], device),
-            content: normal.init([heads.heads, heads.head_dim], device),
-            distance: normal.init([heads.heads, heads.head_dim], device),
-            settings: *self,
-        })
     }
 
     fn is_relative(&self) -> bool {
@@ -65,24 +33,71 @@ impl Encoding for TransformerXl {
     }
 }
 
-impl Encode for TransformerXlLayer {
-    fn shape(&self, call: &mut Call, sizes: &Sizes) -> Result<(), Error> {
-        let limit = if self.settings.clamp == 0 { usize::MAX } else { self.settings.clamp };
-        let left = (call.first_query + sizes.queries).saturating_sub(call.first_key + 1).min(limit);
-        let right = (call.first_key + sizes.keys).saturating_sub(call.first_query + 1).min(limit);
-        let ([heads, head_dim], width) = (self.content.dims(), self.projection.dims()[0]);
-        let waves = Sinusoidal { layout: SinusoidalLayout::Concatenated, ..Default::default() };
-        // The paper's R is indexed by query − key, which falls as the distance key − query rises.
-        let count = left + 1 + right;
-        let table = waves.table(-(right as isize), count, width, &self.projection.device());
-        let table = table
-            .flip([0])
-            .matmul(self.projection.val())
-            .reshape([count, heads, head_dim])
-            .swap_dims(0, 1); // [heads, distances, head_dim]
-        let vectors = Relative { table, left, right };
-        call.biases.push(Bias::Relative { vectors, query_bias: Some(self.distance.val()) });
-        call.query_bias = Some(self.content.val());
-        Ok(())
+#[cfg(feature = "burn")]
+pub use layer::TransformerXlLayer;
+
+#[cfg(feature = "burn")]
+mod layer {
+    use burn::{
+        module::{Module, Param},
+        nn::Initializer,
+        tensor::{Device, Tensor},
+    };
+
+    use super::TransformerXl;
+    use crate::{
+        Error,
+        call::{Bias, Call, Relative},
+        heads::{Heads, Sizes},
+        position::{PositionLayer, Sinusoidal, SinusoidalLayout},
+    };
+
+    /// Projection and biases at work.
+    #[derive(Module, Debug)]
+    pub struct TransformerXlLayer {
+        /// From sinusoids to keys, `[width, heads · head_dim]`.
+        pub projection: Param<Tensor<2>>,
+        /// The global content bias u, `[heads, head_dim]`.
+        pub content: Param<Tensor<2>>,
+        /// The global distance bias v, `[heads, head_dim]`.
+        pub distance: Param<Tensor<2>>,
+        #[module(skip)]
+        settings: TransformerXl,
+    }
+
+    impl TransformerXlLayer {
+        pub(crate) fn new(settings: &TransformerXl, heads: &Heads, device: &Device) -> Self {
+            let normal = Initializer::Normal { mean: 0.0, std: 0.02 };
+            Self {
+                projection: normal.init([heads.width, heads.heads * heads.head_dim], device),
+                content: normal.init([heads.heads, heads.head_dim], device),
+                distance: normal.init([heads.heads, heads.head_dim], device),
+                settings: *settings,
+            }
+        }
+    }
+
+    impl PositionLayer for TransformerXlLayer {
+        fn add_terms(&self, call: &mut Call, sizes: &Sizes) -> Result<(), Error> {
+            let limit = if self.settings.clamp == 0 { usize::MAX } else { self.settings.clamp };
+            let left =
+                (call.first_query + sizes.queries).saturating_sub(call.first_key + 1).min(limit);
+            let right =
+                (call.first_key + sizes.keys).saturating_sub(call.first_query + 1).min(limit);
+            let ([heads, head_dim], width) = (self.content.dims(), self.projection.dims()[0]);
+            let waves = Sinusoidal { layout: SinusoidalLayout::Concatenated, ..Default::default() };
+            // The paper's R is indexed by query − key, which falls as the distance key − query rises.
+            let count = left + 1 + right;
+            let table = waves.table(-(right as isize), count, width, &self.projection.device());
+            let table = table
+                .flip([0])
+                .matmul(self.projection.val())
+                .reshape([count, heads, head_dim])
+                .swap_dims(0, 1); // [heads, distances, head_dim]
+            let vectors = Relative { table, left, right };
+            call.biases.push(Bias::Relative { vectors, query_bias: Some(self.distance.val()) });
+            call.query_bias = Some(self.content.val());
+            Ok(())
+        }
     }
 }

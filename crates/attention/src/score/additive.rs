@@ -1,40 +1,53 @@
-//! Additive: `wᵀ tanh(q + k)`, with q and k the projected states.
-//! Bahdanau et al. 2015, <https://arxiv.org/abs/1409.0473>. `width` parameters; costs a tanh per channel and pair.
-
-use burn::{
-    module::{Module, Param},
-    nn::Initializer,
-    tensor::{Device, Tensor},
-};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Comparing, ScoreLayer, Scoring};
-use crate::{call::Compare, heads::Heads};
+use super::ScoreSettings;
 
-/// `wᵀ tanh(q + k)`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Additive: `wᵀ tanh(q + k)`, with q and k the projected states.
+/// Bahdanau et al. 2015, <https://arxiv.org/abs/1409.0473>. `width` parameters; costs a tanh per channel and pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Additive {}
 
-/// The weight at work.
-#[derive(Module, Debug)]
-pub struct AdditiveLayer {
-    /// `[heads, head_dim]`.
-    pub weight: Param<Tensor<2>>,
-}
-
-impl Scoring for Additive {
-    fn build(&self, heads: &Heads, device: &Device) -> ScoreLayer {
-        // The paper starts at 0, which leaves q and k without a gradient until w has moved.
-        let bound = (3.0 / heads.head_dim as f64).sqrt();
-        let weight = Initializer::Uniform { min: -bound, max: bound }
-            .init([heads.heads, heads.head_dim], device);
-        ScoreLayer::Additive(AdditiveLayer { weight })
+impl ScoreSettings for Additive {
+    fn is_product(&self) -> bool {
+        false
     }
 }
 
-impl Comparing for AdditiveLayer {
-    fn compare(&self) -> Compare {
-        Compare::Additive { weight: self.weight.val() }
+#[cfg(feature = "burn")]
+pub use layer::AdditiveLayer;
+
+#[cfg(feature = "burn")]
+mod layer {
+    use burn::{
+        module::{Module, Param},
+        nn::Initializer,
+        tensor::{Device, Tensor},
+    };
+
+    use super::Additive;
+    use crate::{call::Compare, heads::Heads, score::ScoreLayer};
+
+    /// The weight at work.
+    #[derive(Module, Debug)]
+    pub struct AdditiveLayer {
+        /// `[heads, head_dim]`.
+        pub weight: Param<Tensor<2>>,
+    }
+
+    impl AdditiveLayer {
+        pub(crate) fn new(_settings: &Additive, heads: &Heads, device: &Device) -> Self {
+            // The paper starts at 0, which leaves q and k without a gradient until w has moved.
+            let bound = (3.0 / heads.head_dim as f64).sqrt();
+            let uniform = Initializer::Uniform { min: -bound, max: bound };
+            Self { weight: uniform.init([heads.heads, heads.head_dim], device) }
+        }
+    }
+
+    impl ScoreLayer for AdditiveLayer {
+        fn compare(&self) -> Compare {
+            Compare::Additive { weight: self.weight.val() }
+        }
     }
 }

@@ -1,14 +1,13 @@
-//! Cosine: `scale · q·k / (|q| |k|)`, bounded by its scale.
-//! Graves et al. 2014, <https://arxiv.org/abs/1410.5401>. No parameters; scores cannot grow with the norms of q and k.
-
-use burn::{module::Module, tensor::Device};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use whatwhere_settings::Refuses;
 
-use super::{Comparing, ScoreLayer, Scoring};
-use crate::{Error, call::Compare, heads::Heads};
+use super::ScoreSettings;
+use crate::Error;
 
-/// `scale · q·k / (|q| |k|)`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Cosine: `scale · q·k / (|q| |k|)`, bounded by its scale.
+/// Graves et al. 2014, <https://arxiv.org/abs/1410.5401>. No parameters; scores cannot grow with the norms of q and k.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cosine {
     /// Largest score; default 10.
@@ -21,14 +20,7 @@ impl Default for Cosine {
     }
 }
 
-/// Cosine at work.
-#[derive(Module, Debug)]
-pub struct CosineLayer {
-    #[module(skip)]
-    scale: f32,
-}
-
-impl Scoring for Cosine {
+impl ScoreSettings for Cosine {
     fn check(&self) -> Result<(), Error> {
         if self.scale.is_finite() && self.scale > 0.0 {
             Ok(())
@@ -36,14 +28,34 @@ impl Scoring for Cosine {
             Err(Error::setting("score.scale", self.scale, "the scale of cosine is above 0"))
         }
     }
-
-    fn build(&self, _heads: &Heads, _device: &Device) -> ScoreLayer {
-        ScoreLayer::Cosine(CosineLayer { scale: self.scale })
-    }
 }
 
-impl Comparing for CosineLayer {
-    fn compare(&self) -> Compare {
-        Compare::Cosine { scale: self.scale }
+#[cfg(feature = "burn")]
+pub use layer::CosineLayer;
+
+#[cfg(feature = "burn")]
+mod layer {
+    use burn::{module::Module, tensor::Device};
+
+    use super::Cosine;
+    use crate::{call::Compare, heads::Heads, score::ScoreLayer};
+
+    /// Cosine at work.
+    #[derive(Module, Debug)]
+    pub struct CosineLayer {
+        #[module(skip)]
+        scale: f32,
+    }
+
+    impl CosineLayer {
+        pub(crate) fn new(settings: &Cosine, _heads: &Heads, _device: &Device) -> Self {
+            Self { scale: settings.scale }
+        }
+    }
+
+    impl ScoreLayer for CosineLayer {
+        fn compare(&self) -> Compare {
+            Compare::Cosine { scale: self.scale }
+        }
     }
 }

@@ -1,14 +1,13 @@
-//! Dot: `scale · q·k`, Luong's dot score with scale 1.
-//! Luong et al. 2015, <https://arxiv.org/abs/1508.04025>. No parameters; T5 uses it and scales its weights instead.
-
-use burn::{module::Module, tensor::Device};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use whatwhere_settings::Refuses;
 
-use super::{Comparing, ScoreLayer, Scoring};
-use crate::{Error, call::Compare, heads::Heads};
+use super::ScoreSettings;
+use crate::Error;
 
-/// `scale · q·k`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Dot: `scale · q·k`, Luong's dot score with scale 1.
+/// Luong et al. 2015, <https://arxiv.org/abs/1508.04025>. No parameters; T5 uses it and scales its weights instead.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Dot {
     /// Factor on every score; default 1.
@@ -21,14 +20,7 @@ impl Default for Dot {
     }
 }
 
-/// Dot at work.
-#[derive(Module, Debug)]
-pub struct DotLayer {
-    #[module(skip)]
-    scale: f32,
-}
-
-impl Scoring for Dot {
+impl ScoreSettings for Dot {
     fn check(&self) -> Result<(), Error> {
         if self.scale.is_finite() {
             Ok(())
@@ -36,14 +28,34 @@ impl Scoring for Dot {
             Err(Error::setting("score.scale", self.scale, "a scale is a finite number"))
         }
     }
-
-    fn build(&self, _heads: &Heads, _device: &Device) -> ScoreLayer {
-        ScoreLayer::Dot(DotLayer { scale: self.scale })
-    }
 }
 
-impl Comparing for DotLayer {
-    fn compare(&self) -> Compare {
-        Compare::Dot { scale: self.scale }
+#[cfg(feature = "burn")]
+pub use layer::DotLayer;
+
+#[cfg(feature = "burn")]
+mod layer {
+    use burn::{module::Module, tensor::Device};
+
+    use super::Dot;
+    use crate::{call::Compare, heads::Heads, score::ScoreLayer};
+
+    /// Dot at work.
+    #[derive(Module, Debug)]
+    pub struct DotLayer {
+        #[module(skip)]
+        scale: f32,
+    }
+
+    impl DotLayer {
+        pub(crate) fn new(settings: &Dot, _heads: &Heads, _device: &Device) -> Self {
+            Self { scale: settings.scale }
+        }
+    }
+
+    impl ScoreLayer for DotLayer {
+        fn compare(&self) -> Compare {
+            Compare::Dot { scale: self.scale }
+        }
     }
 }

@@ -6,77 +6,62 @@ mod dot;
 mod general;
 mod scaled_dot;
 
-use burn::{
-    module::Module,
-    tensor::{Device, Tensor},
-};
+#[cfg(feature = "burn")]
+use burn::tensor::{Device, Tensor};
 
-use crate::{Error, axis::axis, call::Compare, heads::Heads};
-
-pub use additive::{Additive, AdditiveLayer};
-pub use cosine::{Cosine, CosineLayer};
-pub use dot::{Dot, DotLayer};
-pub use general::{General, GeneralLayer};
-pub use scaled_dot::{ScaledDot, ScaledDotLayer};
+use crate::{Error, axis::axis};
+#[cfg(feature = "burn")]
+use crate::{call::Compare, heads::Heads};
 
 /// Settings of a score.
-pub trait Scoring {
+pub trait ScoreSettings {
     /// Refuses settings out of range.
     fn check(&self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// The score with its parameters.
-    fn build(&self, heads: &Heads, device: &Device) -> ScoreLayer;
+    /// Whether the score is made of products of q and k, which depend on the distance alone after a rotation of both.
+    fn is_product(&self) -> bool {
+        true
+    }
+}
+
+axis! {
+    /// How alike a query and a key are.
+    Score: ScoreSettings, ScoreModule: ScoreLayer {
+        scaled_dot::{ScaledDot, ScaledDotLayer} => "scaled_dot",
+        dot::{Dot, DotLayer} => "dot",
+        general::{General, GeneralLayer} => "general",
+        additive::{Additive, AdditiveLayer} => "additive",
+        cosine::{Cosine, CosineLayer} => "cosine",
+    }
 }
 
 /// A score at work.
-pub trait Comparing {
+#[cfg(feature = "burn")]
+pub trait ScoreLayer {
     /// What the score does to queries before their features, `[batch, heads, queries, head_dim]`.
     fn queries(&self, q: Tensor<4>) -> Tensor<4> {
         q
+    }
+
+    /// Whether [`Self::queries`] changes them.
+    fn changes_queries(&self) -> bool {
+        false
     }
 
     /// How queries and keys are then compared.
     fn compare(&self) -> Compare;
 }
 
-/// Declares the list once: settings, layers, and their dispatch.
-macro_rules! scores {
-    ($($choice:ident, $layer:ident => $name:literal;)*) => {
-        axis! {
-            /// How alike a query and a key are.
-            Score: Scoring { $($choice => $name,)* }
-        }
-
-        /// A score with its parameters.
-        #[derive(Module, Debug)]
-        pub enum ScoreLayer {
-            $(
-                #[doc = concat!("`", $name, "`.")]
-                $choice($layer),
-            )*
-        }
-
-        impl ScoreLayer {
-            fn role(&self) -> &dyn Comparing {
-                match self { $(Self::$choice(layer) => layer,)* }
-            }
-        }
-    };
-}
-
-scores! {
-    ScaledDot, ScaledDotLayer => "scaled_dot";
-    Dot, DotLayer => "dot";
-    General, GeneralLayer => "general";
-    Additive, AdditiveLayer => "additive";
-    Cosine, CosineLayer => "cosine";
-}
-
-impl Comparing for ScoreLayer {
+#[cfg(feature = "burn")]
+impl ScoreLayer for ScoreModule {
     fn queries(&self, q: Tensor<4>) -> Tensor<4> {
         self.role().queries(q)
+    }
+
+    fn changes_queries(&self) -> bool {
+        self.role().changes_queries()
     }
 
     fn compare(&self) -> Compare {
@@ -90,9 +75,15 @@ impl Score {
         self.role().check()
     }
 
+    /// Whether the score is made of products of q and k, which depend on the distance alone after a rotation of both.
+    pub fn is_product(&self) -> bool {
+        self.role().is_product()
+    }
+
     /// The score with its parameters.
-    pub fn build(&self, heads: &Heads, device: &Device) -> Result<ScoreLayer, Error> {
+    #[cfg(feature = "burn")]
+    pub fn build(&self, heads: &Heads, device: &Device) -> Result<ScoreModule, Error> {
         self.check()?;
-        Ok(self.role().build(heads, device))
+        Ok(self.module(heads, device))
     }
 }

@@ -1,32 +1,42 @@
-//! Scaled dot: `q·k / √head_dim`.
-//! Vaswani et al. 2017, <https://arxiv.org/abs/1706.03762>. No parameters; the usual choice.
-
-use burn::{module::Module, tensor::Device};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Comparing, ScoreLayer, Scoring};
-use crate::{call::Compare, heads::Heads};
+use super::ScoreSettings;
 
-/// `q·k / √head_dim`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Scaled dot: `q·k / √head_dim`.
+/// Vaswani et al. 2017, <https://arxiv.org/abs/1706.03762>. No parameters; the usual choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScaledDot {}
 
-/// Scaled dot at work.
-#[derive(Module, Debug)]
-pub struct ScaledDotLayer {
-    #[module(skip)]
-    scale: f32,
-}
+impl ScoreSettings for ScaledDot {}
 
-impl Scoring for ScaledDot {
-    fn build(&self, heads: &Heads, _device: &Device) -> ScoreLayer {
-        ScoreLayer::ScaledDot(ScaledDotLayer { scale: 1.0 / (heads.head_dim as f32).sqrt() })
+#[cfg(feature = "burn")]
+pub use layer::ScaledDotLayer;
+
+#[cfg(feature = "burn")]
+mod layer {
+    use burn::{module::Module, tensor::Device};
+
+    use super::ScaledDot;
+    use crate::{call::Compare, heads::Heads, score::ScoreLayer};
+
+    /// Scaled dot at work.
+    #[derive(Module, Debug)]
+    pub struct ScaledDotLayer {
+        #[module(skip)]
+        scale: f32,
     }
-}
 
-impl Comparing for ScaledDotLayer {
-    fn compare(&self) -> Compare {
-        Compare::Dot { scale: self.scale }
+    impl ScaledDotLayer {
+        pub(crate) fn new(_settings: &ScaledDot, heads: &Heads, _device: &Device) -> Self {
+            Self { scale: 1.0 / (heads.head_dim as f32).sqrt() }
+        }
+    }
+
+    impl ScoreLayer for ScaledDotLayer {
+        fn compare(&self) -> Compare {
+            Compare::Dot { scale: self.scale }
+        }
     }
 }

@@ -7,7 +7,7 @@ use burn::{
 use whatwhere_attention::{
     AttentionSettings, Input, Position,
     pattern::Full,
-    position::{Encode, Learned, PositionLayer},
+    position::{Learned, PositionLayer, PositionModule},
 };
 
 use super::{Model, TOLERANCE, meets, settings};
@@ -17,7 +17,7 @@ fn logits(model: &Model, position: &Position) -> Tensor<3> {
     let norm = |x, name: &str| model.layer_norm(x, &format!("{name}.LayerNorm"), 1e-12);
     let embeddings = |name: &str| format!("bert.embeddings.{name}_embeddings.weight");
     let mut places = settings.build(&Device::flex()).unwrap().position.remove(0);
-    if let PositionLayer::Learned(learned) = &mut places {
+    if let PositionModule::Learned(learned) = &mut places {
         learned.table = Param::from_tensor(model.file.floats(&embeddings("position")));
     }
     // Every token is of the first of two kinds.

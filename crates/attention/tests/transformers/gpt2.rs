@@ -6,7 +6,7 @@ use burn::{
 };
 use whatwhere_attention::{
     Input, Position,
-    position::{Encode, Learned, PositionLayer},
+    position::{Learned, PositionLayer, PositionModule},
 };
 
 use super::{Model, TOLERANCE, meets, projections, settings};
@@ -20,7 +20,7 @@ fn logits(model: &Model, position: &Position) -> Tensor<3> {
         x.matmul(weight(&name).unsqueeze()) + model.vector(&format!("{name}.bias"))
     };
     let mut places = settings(position).build(&device).unwrap().position.remove(0);
-    if let PositionLayer::Learned(learned) = &mut places {
+    if let PositionModule::Learned(learned) = &mut places {
         learned.table = Param::from_tensor(model.file.floats("transformer.wpe.weight"));
     }
     let mut x = places.embed(model.embed("input_ids", "transformer.wte.weight"), 0).unwrap();

@@ -19,7 +19,7 @@ use burn::{
 };
 use whatwhere_attention::{
     Attention, AttentionSettings, Path, Position,
-    position::{Encode, NoPosition},
+    position::{NoPosition, PositionLayer},
 };
 
 use common::{File, difference, fixture};

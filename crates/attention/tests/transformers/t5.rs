@@ -6,7 +6,7 @@ use burn::{
 };
 use whatwhere_attention::{
     Attention, AttentionSettings, Input, Pattern, Position, pattern, position,
-    position::PositionLayer, score::Dot,
+    position::PositionModule, score::Dot,
 };
 
 use super::{Model, meets, settings};
@@ -24,7 +24,7 @@ fn attention(model: &Model, name: &str, position: Option<Position>, pattern: Pat
     };
     let names = ["q", "k", "v", "o"].map(|part| format!("{name}.{part}"));
     let mut layer = model.attention(&settings, names);
-    if let PositionLayer::T5(buckets) = &mut layer.position[0] {
+    if let PositionModule::T5(buckets) = &mut layer.position[0] {
         let stack = name.split('.').next().unwrap();
         let table = "block.0.layer.0.SelfAttention.relative_attention_bias.weight";
         let table = model.file.floats::<2>(&format!("{stack}.{table}"));

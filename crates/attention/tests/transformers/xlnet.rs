@@ -7,7 +7,7 @@ use burn::{
 use whatwhere_attention::{
     AttentionSettings, Input, Position,
     pattern::Full,
-    position::{PositionLayer, TransformerXl},
+    position::{PositionModule, TransformerXl},
 };
 
 use super::{Model, TOLERANCE, meets, projections, settings};
@@ -28,7 +28,7 @@ fn logits(model: &Model, position: &Position) -> Tensor<3> {
             let weight = if name == "o" { weight.transpose() } else { weight };
             linear.weight = Param::from_tensor(weight);
         }
-        if let PositionLayer::TransformerXl(terms) = &mut layer.position[0] {
+        if let PositionModule::TransformerXl(terms) = &mut layer.position[0] {
             let bias = |name: &str| model.file.floats::<2>(&format!("{block}.rel_attn.{name}"));
             terms.projection = Param::from_tensor(get("r"));
             terms.content = Param::from_tensor(bias("r_w_bias"));

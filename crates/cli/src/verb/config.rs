@@ -1,17 +1,15 @@
 //! `whatwhere config`: settings with every value written out, the presets, and all that can be chosen.
 //!
-//! What it says of choices and settings it reads from their source, by [`About`].
+//! What it says of choices and settings it reads from their schema.
 
 use std::io::{self, Write};
 
 use clap::Args;
-use serde::Serialize;
 use serde_json::json;
-use whatwhere_attention::{
-    AttentionSettings, Mixing, Pattern, Position, Scaling, Score,
-    about::{About, Field},
+use whatwhere_settings::{
+    reference::{self, Choice, Setting},
+    schema,
 };
-use whatwhere_data::{Objective, Source, TokenizerSettings};
 use whatwhere_training::{RunSettings, presets};
 use whatwhere_transformer::{Family, Site};
 
@@ -32,6 +30,9 @@ pub(crate) struct Config {
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
     #[arg(conflicts_with_all = ["config", "preset", "data", "changes"])]
     choices: Option<String>,
+    /// Print the JSON Schema of a file of settings instead, for editors (taplo and others).
+    #[arg(long, conflicts_with_all = ["config", "preset", "data", "changes", "choices", "presets"])]
+    schema: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -41,6 +42,10 @@ pub(crate) fn run(args: &Config) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     if args.presets {
         return list_presets(args.json, &mut out);
+    }
+    if args.schema {
+        writeln!(out, "{}", serde_json::to_string_pretty(&schema::of_file::<RunSettings>())?)?;
+        return Ok(());
     }
     if let Some(name) = &args.choices {
         return list_choices(name, args.json, &mut out);
@@ -88,7 +93,7 @@ fn list_choices(name: &str, json: bool, out: &mut dyn Write) -> anyhow::Result<(
     if found.is_empty() {
         let keys: Vec<String> = settings()
             .into_iter()
-            .filter(|setting| !setting.about.choices.is_empty())
+            .filter(|setting| !setting.choices.is_empty())
             .map(|setting| setting.key)
             .collect();
         let message = format!("nothing is called {name}: no setting, no table and no choice");
@@ -101,22 +106,22 @@ fn list_choices(name: &str, json: bool, out: &mut dyn Write) -> anyhow::Result<(
     }
     let mut before: Option<&Setting> = None;
     for setting in &found {
-        let apart = |setting: &Setting| !setting.about.choices.is_empty();
+        let apart = |setting: &Setting| !setting.choices.is_empty();
         if before.is_some_and(|b| b.table() != setting.table() || apart(b) || apart(setting)) {
             writeln!(out)?;
         }
-        show_field(out, &setting.key, &setting.about, 0)?;
+        show_setting(out, setting, 0)?;
         before = Some(setting);
     }
     Ok(())
 }
 
-fn show_field(out: &mut dyn Write, key: &str, field: &Field, indent: usize) -> io::Result<()> {
-    writeln!(out, "{:indent$}{key}: {}", "", field.doc)?;
-    field.choices.iter().try_for_each(|choice| show_choice(out, choice, indent + 2))
+fn show_setting(out: &mut dyn Write, setting: &Setting, indent: usize) -> io::Result<()> {
+    writeln!(out, "{:indent$}{}: {}", "", setting.key, setting.doc)?;
+    setting.choices.iter().try_for_each(|choice| show_choice(out, choice, indent + 2))
 }
 
-fn show_choice(out: &mut dyn Write, choice: &About, indent: usize) -> io::Result<()> {
+fn show_choice(out: &mut dyn Write, choice: &Choice, indent: usize) -> io::Result<()> {
     let mut lines = choice.summary.iter();
     let first = lines.next().map_or("", String::as_str);
     writeln!(out, "{:indent$}{:NAME$} {first}", "", choice.name)?;
@@ -124,22 +129,7 @@ fn show_choice(out: &mut dyn Write, choice: &About, indent: usize) -> io::Result
         writeln!(out, "{:indent$}{:NAME$} {line}", "", "")?;
     }
     let indent = indent + NAME + 1;
-    choice.fields.iter().try_for_each(|field| show_field(out, &field.name, field, indent))
-}
-
-/// One thing to set, by its key in a file of settings.
-#[derive(Clone, Debug, Serialize)]
-struct Setting {
-    key: String,
-    #[serde(flatten)]
-    about: Field,
-}
-
-impl Setting {
-    /// The table that holds it.
-    fn table(&self) -> &str {
-        self.key.rsplit_once('.').map_or("", |(table, _)| table)
-    }
+    choice.fields.iter().try_for_each(|field| show_setting(out, field, indent))
 }
 
 /// Settings of a name, those of a table of that name, or those with a choice of it, cut down to that.
@@ -152,79 +142,27 @@ fn filtered(all: &[Setting], name: &str) -> Vec<Setting> {
     }
     let cut = |setting: &Setting| {
         let mut setting = setting.clone();
-        setting.about.choices.retain(|choice| choice.name == name);
-        (!setting.about.choices.is_empty()).then_some(setting)
+        setting.choices.retain(|choice| choice.name == name);
+        (!setting.choices.is_empty()).then_some(setting)
     };
     all.iter().filter_map(cut).collect()
 }
 
 /// Everything that can be set, table by table.
 fn settings() -> Vec<Setting> {
-    let [data, _] = whatwhere_data::about();
-    let training = whatwhere_training::about();
-    let mut all = Vec::new();
-    for (table, about) in [
-        ("", About::of_struct(training, "RunSettings")),
-        ("training.", About::of_struct(training, "TrainingSettings")),
-        ("data.", About::of_struct(data, "DataSettings")),
-        ("data.examples.", About::of_struct(data, "Examples")),
-        ("model.", About::of_struct(whatwhere_transformer::about(), "ModelSettings")),
-        ("model.attention.", Some(AttentionSettings::about())),
-    ] {
-        for mut about in about.into_iter().flat_map(|about| about.fields) {
-            // Tables have their own section, and attention is as wide as its model.
-            let key = format!("{table}{}", about.name);
-            let is_table = ["training", "data", "model", "data.examples", "model.attention"];
-            if is_table.contains(&key.as_str()) || key == "model.attention.width" {
-                continue;
-            }
-            if about.choices.is_empty() {
-                about.choices = choices(&about.kind);
-            }
-            all.push(Setting { key, about });
-        }
-    }
-    all
-}
-
-/// The choices of an axis, by its type.
-fn choices(kind: &str) -> Vec<About> {
-    match kind {
-        "Score" => Score::about(),
-        "Pattern" => Pattern::about(),
-        "Mixing" => Mixing::about(),
-        "Position" => {
-            let mut all = Position::about();
-            for field in all.iter_mut().flat_map(|choice| &mut choice.fields) {
-                if field.kind == "Scaling" {
-                    field.choices = Scaling::about();
-                }
-            }
-            all
-        }
-        "Source" => of_data(Source::KINDS),
-        "TokenizerSettings" => of_data(TokenizerSettings::KINDS),
-        "Objective" => of_data(Objective::KINDS),
-        _ => Vec::new(),
-    }
-}
-
-fn of_data(kinds: &[(&str, &str)]) -> Vec<About> {
-    let [settings, tasks] = whatwhere_data::about();
-    let about = |(name, kind): &(&str, &str)| {
-        let about = About::of_struct(settings, kind).or_else(|| About::under_head(tasks, kind))?;
-        Some(About { name: (*name).into(), ..about })
-    };
-    kinds.iter().filter_map(about).collect()
+    reference::settings::<RunSettings>()
 }
 
 #[cfg(test)]
 mod tests {
+    use whatwhere_attention::{Mixing, Pattern, Position, Score};
+    use whatwhere_data::{Objective, Source, TokenizerSettings};
+
     use super::*;
 
     fn names(key: &str) -> Vec<String> {
         let setting = settings().into_iter().find(|setting| setting.key == key).expect(key);
-        setting.about.choices.into_iter().map(|choice| choice.name).collect()
+        setting.choices.into_iter().map(|choice| choice.name).collect()
     }
 
     #[test]
@@ -242,7 +180,7 @@ mod tests {
             ("model.norm_place", &["pre", "post"]),
             ("model.activation", &["relu", "gelu", "gelu_tanh", "swiglu"]),
             ("model.init", &["normal", "xavier"]),
-            ("training.optimiser", &["adamw", "adam", "sgd", "muon"]),
+            ("training.optimizer", &["adamw", "adam", "sgd", "muon"]),
         ] {
             assert_eq!(names(key), expected, "{key}");
         }
@@ -251,7 +189,7 @@ mod tests {
     #[test]
     fn every_listed_name_is_read_by_its_setting() {
         for setting in settings() {
-            for choice in &setting.about.choices {
+            for choice in &setting.choices {
                 let change = format!("{}={}", setting.key, choice.name);
                 if let Err(error) = RunSettings::read("", std::slice::from_ref(&change)) {
                     // Some have no meaning for a decoder on a text; all are known.
@@ -263,18 +201,18 @@ mod tests {
 
     #[test]
     fn everything_says_what_it_is_and_its_default() {
-        fn check(key: &str, field: &Field) {
+        fn check(key: &str, field: &Setting) {
             assert!(field.doc.to_lowercase().contains("default"), "{key}: {:?}", field.doc);
             for choice in &field.choices {
                 assert!(!choice.summary.is_empty(), "{key} = {}", choice.name);
                 for field in &choice.fields {
-                    check(&format!("{key}.{}", field.name), field);
+                    check(&format!("{key}.{}", field.key), field);
                 }
             }
         }
         let all = settings();
         assert!(all.len() > 50, "{}", all.len());
-        all.iter().for_each(|setting| check(&setting.key, &setting.about));
+        all.iter().for_each(|setting| check(&setting.key, setting));
     }
 
     #[test]

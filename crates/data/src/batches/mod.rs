@@ -9,7 +9,9 @@ mod pieces;
 mod stream;
 mod tasks;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use whatwhere_settings::Refuses;
 
 use crate::{
     Error, Result,
@@ -111,7 +113,7 @@ impl Default for BatchSettings {
 }
 
 /// Size of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum BatchSize {
     /// So many rows.

@@ -2,6 +2,7 @@
 //! the seed says which examples of the training split a step shows.
 
 use whatwhere_random::Random;
+use whatwhere_settings::Refuses;
 
 use super::{BatchSettings, Row};
 use crate::{

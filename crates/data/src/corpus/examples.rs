@@ -6,6 +6,7 @@ use std::{
 };
 
 use whatwhere_random::{Fingerprint, Random};
+use whatwhere_settings::Refuses;
 
 use super::{Content, Corpus, Part, Split, present};
 use crate::{

@@ -13,6 +13,7 @@ use std::{
 pub use describe::{Description, Part, Split};
 pub(crate) use examples::example_random;
 pub use pairs::Pair;
+use whatwhere_settings::Refuses;
 
 use crate::{
     Error, Result,

@@ -20,6 +20,7 @@ pub(crate) use compressed::zstandard;
 pub(crate) use fasta::fasta;
 pub(crate) use listops::listops;
 pub(crate) use pairs::{Sides, pairs};
+use whatwhere_settings::Refuses;
 
 use crate::{Error, Result};
 

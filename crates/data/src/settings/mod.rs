@@ -6,7 +6,9 @@ mod tokens;
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use whatwhere_settings::{Refuses, choice, schema::in_order};
 
 pub use objective::{Examples, Masked, NextToken, Translate};
 pub use source::{Chorales, Fasta, Pairs, Text};
@@ -18,19 +20,19 @@ use crate::{
 };
 
 /// Everything that makes a corpus.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(transform = in_order::<Self>)]
 pub struct DataSettings {
     /// What is read or made; default a text without a path, which the caller supplies.
-    #[serde(deserialize_with = "name_or_table")]
     pub source: Source,
     /// How text is cut into tokens; default `bytes` for text, `bpe` for pairs, `characters` for FASTA.
     /// Chorales and tasks have symbols of their own.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "some_name_or_table")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tokenizer: Option<TokenizerSettings>,
     /// What is predicted; default `translate` for pairs, otherwise by the family: `next_token` for a decoder, `masked` for an
     /// encoder, `translate` for both.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "some_name_or_table")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub objective: Option<Objective>,
     /// Share of the documents, or the tail of the only one, kept for validation; default 0.1.
     /// Not used where the source names a file for it.
@@ -61,7 +63,7 @@ impl Default for DataSettings {
 impl DataSettings {
     /// Reads and checks TOML.
     pub fn from_toml(text: &str) -> Result<Self> {
-        let settings: Self = toml::from_str(text).map_err(|e| Error::Settings(e.to_string()))?;
+        let settings: Self = toml::from_str(text).map_err(Error::unreadable)?;
         settings.check()?;
         Ok(settings)
     }
@@ -148,44 +150,6 @@ impl DataSettings {
 
 const SMALLEST_BPE: usize = 261; // 256 bytes and at most five special tokens
 
-/// Declares a choice of settings: an enum that reads and writes `kind = "name"`.
-macro_rules! choice {
-    ($(#[$doc:meta])* $choice:ident { $($kind:ident => $name:literal,)* }) => {
-        $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-        #[serde(tag = "kind")]
-        pub enum $choice {
-            $(
-                #[doc = concat!("`", $name, "`; see [`struct@", stringify!($kind), "`].")]
-                #[serde(rename = $name)]
-                $kind($kind),
-            )*
-        }
-
-        impl $choice {
-            /// The names of all choices.
-            pub const NAMES: &'static [&'static str] = &[$($name),*];
-
-            /// The names of all choices, each with the struct of its settings.
-            pub const KINDS: &'static [(&'static str, &'static str)] =
-                &[$(($name, stringify!($kind))),*];
-
-            /// The choice's name in settings.
-            pub fn name(&self) -> &'static str {
-                match self { $(Self::$kind(_) => $name,)* }
-            }
-        }
-
-        $(
-            impl From<$kind> for $choice {
-                fn from(kind: $kind) -> Self {
-                    Self::$kind(kind)
-                }
-            }
-        )*
-    };
-}
-
 choice! {
     /// What is read or made.
     Source {
@@ -236,25 +200,4 @@ impl Source {
             Self::Addition(task) => Some(task),
         }
     }
-}
-
-/// Reads `"bytes"` or `{ kind = "bpe", vocabulary = 4096 }`.
-fn name_or_table<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: DeserializeOwned,
-{
-    let table = match toml::Value::deserialize(deserializer)? {
-        toml::Value::String(name) => toml::Table::from_iter([("kind".into(), name.into())]).into(),
-        other => other,
-    };
-    T::deserialize(table).map_err(serde::de::Error::custom)
-}
-
-fn some_name_or_table<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: DeserializeOwned,
-{
-    name_or_table(deserializer).map(Some)
 }

@@ -1,17 +1,19 @@
 //! What is predicted, and how often.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use whatwhere_settings::{Refuses, schema::in_order};
 
 use crate::{Error, Result};
 
 /// Predict each token from those before it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NextToken {}
 
 /// Predict tokens that were hidden, from both sides. Devlin et al. 2019, <https://arxiv.org/abs/1810.04805>.
 /// In a task, the answer is what is hidden.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Masked {
     /// Share of the places to predict; default 0.15.
@@ -57,13 +59,14 @@ impl Masked {
 }
 
 /// Predict the target from the source and the target so far.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Translate {}
 
 /// How many examples a task has. They are the same for every seed of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(transform = in_order::<Self>)]
 pub struct Examples {
     /// For training; 0 draws new ones without end; default 1,000,000.
     pub train: usize,

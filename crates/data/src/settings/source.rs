@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Text for a language model: a file, a folder of files, or an archive of them.
 ///
 /// Compressed (`.gz`, `.zst`), packed (`.tar`, `.tar.gz`, `.tar.zst`) and both together are opened by their name.
 /// A file is a document; so is each line of `.jsonl` and `.tsv`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Text {
     /// File, folder or archive; default empty, which reads the text that comes with the program, tiny Shakespeare.
@@ -30,7 +31,7 @@ impl Default for Text {
 }
 
 /// Pairs of lines for translation: two parallel files, or one table with a column for each side.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Pairs {
     /// File with the source side: lines, or a table if it is also the `target`; no default.
@@ -72,7 +73,7 @@ impl Default for Pairs {
 
 /// Four-voice chorales from JSON with `train`, `valid` and `test`: pieces of steps of pitches.
 /// Tokens run in raster order: soprano, alto, tenor, bass, then the next step.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Chorales {
     /// The JSON file; no default.
@@ -80,7 +81,7 @@ pub struct Chorales {
 }
 
 /// Sequences from FASTA; each header starts a document.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Fasta {
     /// File or folder, compressed or not; no default.

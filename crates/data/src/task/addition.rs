@@ -1,14 +1,14 @@
-//! Addition of two numbers: `57+168=225`.
-//! Lee et al. 2023, <https://arxiv.org/abs/2307.03381>, find that the reversed sum is easier: its digits depend on what was said.
-
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use whatwhere_random::Random;
 
 use super::{DIGITS, Example, Task, check_range, letter, symbols};
 use crate::Result;
 
+/// Addition of two numbers: `57+168=225`.
+/// Lee et al. 2023, <https://arxiv.org/abs/2307.03381>, find that the reversed sum is easier: its digits depend on what was said.
 /// Add, digit by digit.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Addition {
     /// Fewest digits of a number; default 1.

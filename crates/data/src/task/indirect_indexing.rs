@@ -1,15 +1,16 @@
-//! Indirect indexing: find a letter in a string, step left or right from it, name the letter there: `NZTUIGWk…,N,+4,I`.
-//! Gopalakrishnan et al. 2025 (PoPE), <https://arxiv.org/abs/2509.10534>. The paper's numbers are the defaults.
-//! Letters do not repeat; shifts that leave the string are drawn again, which the paper does not say but its examples need.
-
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use whatwhere_random::Random;
+use whatwhere_settings::Refuses;
 
 use super::{DIGITS, Example, LETTERS, Task, check_range, symbols};
 use crate::{Error, Result};
 
+/// Indirect indexing: find a letter in a string, step left or right from it, name the letter there: `NZTUIGWk…,N,+4,I`.
+/// Gopalakrishnan et al. 2025 (PoPE), <https://arxiv.org/abs/2509.10534>. The paper's numbers are the defaults.
+/// Letters do not repeat; shifts that leave the string are drawn again, which the paper does not say but its examples need.
 /// What and where at once: the answer is at a given distance from a given letter.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct IndirectIndexing {
     /// Fewest letters of a string; default 20.

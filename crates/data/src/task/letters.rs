@@ -1,14 +1,17 @@
 //! Copy, reverse and sort a string of letters: `cab|cab`, `cab|bac`, `cab|abc`.
 //! Graves et al. 2014 (Neural Turing Machines), <https://arxiv.org/abs/1410.5401>, for copy and sort; letters may repeat.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use whatwhere_random::Random;
+use whatwhere_settings::Refuses;
 
 use super::{Example, LETTERS, Task, check_range, letter, symbols};
 use crate::{Error, Result};
 
-/// Say it again.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Copy a string of letters: `cab|cab`.
+/// Graves et al. 2014 (Neural Turing Machines), <https://arxiv.org/abs/1410.5401>; letters may repeat.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Copy {
     /// Fewest letters; default 1.
@@ -19,8 +22,8 @@ pub struct Copy {
     pub letters: usize,
 }
 
-/// Say it backwards.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Reverse a string of letters: `cab|bac`. Letters may repeat.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Reverse {
     /// Fewest letters; default 1.
@@ -31,8 +34,9 @@ pub struct Reverse {
     pub letters: usize,
 }
 
-/// Say it in the order of the alphabet, capitals first.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Sort a string of letters, capitals first: `cab|abc`.
+/// Graves et al. 2014 (Neural Turing Machines), <https://arxiv.org/abs/1410.5401>; letters may repeat.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sort {
     /// Fewest letters; default 1.

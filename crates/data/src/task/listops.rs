@@ -1,17 +1,18 @@
-//! ListOps: the value of a nested expression, `[MAX 2 [MIN 9 4 ] 0 ]` is 4.
-//! Nangia and Bowman 2018, <https://arxiv.org/abs/1804.06028>; as Long Range Arena makes it, Tay et al. 2020, <https://arxiv.org/abs/2011.04006>.
-//! Operators are MIN, MAX, MED (median, rounded down) and SM (sum modulo 10); expressions outside the lengths are drawn again.
-
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use whatwhere_random::Random;
+use whatwhere_settings::Refuses;
 
 use super::{Example, Task};
 use crate::{Error, Result};
 
+/// ListOps: the value of a nested expression, `[MAX 2 [MIN 9 4 ] 0 ]` is 4.
+/// Nangia and Bowman 2018, <https://arxiv.org/abs/1804.06028>; as Long Range Arena makes it, Tay et al. 2020, <https://arxiv.org/abs/2011.04006>.
+/// Operators are MIN, MAX, MED (median, rounded down) and SM (sum modulo 10); expressions outside the lengths are drawn again.
 /// Follow the structure. The defaults are those of Long Range Arena; `shortest = 5, longest = 100, depth = 4` is a small start.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ListOps {
     /// Deepest nesting, the outermost operator counted; default 10.

@@ -16,6 +16,7 @@ pub use listops::ListOps;
 pub use recall::Recall;
 
 use whatwhere_random::Random;
+use whatwhere_settings::Refuses;
 
 use crate::{Error, Result};
 

@@ -1,14 +1,14 @@
-//! Associative recall: pairs of a letter and a digit, then a letter; its digit is the answer: `a4k7b1|k7`.
-//! Ba et al. 2016, <https://arxiv.org/abs/1610.06258>. Letters do not repeat.
-
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use whatwhere_random::Random;
 
 use super::{DIGITS, Example, LETTERS, Task, check_range, letter, symbols};
 use crate::Result;
 
+/// Associative recall: pairs of a letter and a digit, then a letter; its digit is the answer: `a4k7b1|k7`.
+/// Ba et al. 2016, <https://arxiv.org/abs/1610.06258>. Letters do not repeat.
 /// Find by content: the answer follows the letter asked for.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Recall {
     /// Fewest pairs; default 4.

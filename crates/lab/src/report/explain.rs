@@ -1,7 +1,8 @@
 //! What a reader has to know to judge the figures: data, models, choices, and what made the report.
 
 use toml::{Table as Toml, Value};
-use whatwhere_attention::{Mixing, Pattern, Position, Score, about::About};
+use whatwhere_settings::reference;
+use whatwhere_training::RunSettings;
 
 use crate::{
     chart::{escape, inline},
@@ -63,22 +64,17 @@ fn rounded(count: usize) -> String {
     }
 }
 
-/// What the choices are that cells differ in, in the words of their source; nothing for other settings.
+/// What the choices are that cells differ in, in the words of their docs; nothing for other settings.
 pub(super) fn choices(results: &Results) -> String {
     let mut items = String::new();
+    let settings = reference::settings::<RunSettings>();
     for (key, values) in &results.axes {
-        let all: Vec<About> = match key.strip_prefix("model.attention.").unwrap_or_default() {
-            "position" => Position::about(),
-            "pattern" => Pattern::about(),
-            "score" => Score::about(),
-            "mixing" => Mixing::about(),
-            _ => continue,
-        };
+        let Some(setting) = settings.iter().find(|setting| setting.key == *key) else { continue };
         let words: Vec<&str> = values
             .iter()
             .flat_map(|value| value.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'))
             .collect();
-        for about in all.iter().filter(|about| words.contains(&about.name.as_str())) {
+        for about in setting.choices.iter().filter(|about| words.contains(&about.name.as_str())) {
             let summary = inline(&unlinked(&about.summary.join(" ")));
             items += &format!("<dt><code>{}</code></dt><dd>{summary}</dd>\n", escape(&about.name));
         }

@@ -1,7 +1,8 @@
 //! What was learned, looked at: attention maps of some heads, and the angles that PoPE learns.
 
+use whatwhere_attention::Position;
 use whatwhere_training::Run;
-use whatwhere_transformer::{Family, Parameter};
+use whatwhere_transformer::{Family, Parameter, Site};
 
 use super::figure;
 use crate::{
@@ -76,9 +77,11 @@ fn entropy(weights: &[f32]) -> f64 {
 pub(super) fn deltas(results: &Results, body: &mut String) {
     let mut drawn = String::new();
     for (cell, run) in runs(results) {
-        let all = run.model().parameters();
+        let Ok(attention) = run.settings.model.attention(Site::Decoder, 0) else { continue };
+        let Some(phases) = attention.position.iter().find_map(Position::phases) else { continue };
+        let (all, ending) = (run.model().parameters(), format!(".{phases}"));
         let found: Vec<&Parameter> =
-            all.iter().filter(|parameter| parameter.name.ends_with(".delta")).collect();
+            all.iter().filter(|parameter| parameter.name.ends_with(&ending)).collect();
         if found.is_empty() {
             continue;
         }

@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 use whatwhere_attention::{
     Look,
     call::{Call, Compare},
-    position::Encode,
+    position::PositionLayer,
 };
 use whatwhere_kernels::attention::{pattern::Full, reference};
 

@@ -7,6 +7,7 @@ use whatwhere_attention::{AttentionSettings, Input, Look, Pattern};
 use whatwhere_kernels::attention::pattern::{
     self as kernels, Causal, Full, Tile, computed_pairs, visible_pairs,
 };
+use whatwhere_settings::reference::choices;
 
 use super::{Page, Picture, Section, choice::named};
 use crate::{
@@ -57,18 +58,15 @@ pub(super) fn settings(name: &str, changes: &[String]) -> Result<AttentionSettin
 
 fn section(name: &str, changes: &[String], length: usize) -> Result<Section, Error> {
     let settings = settings(name, changes)?;
-    let about = Pattern::about().into_iter().find(|about| about.name == name);
+    let about = choices::<Pattern>().into_iter().find(|about| about.name == name);
     let mut words: Vec<String> = about.map(|about| about.summary.join(" ")).into_iter().collect();
-    match &settings.pattern {
-        Pattern::Document(_) => words.push("Drawn with four documents of equal length.".into()),
-        Pattern::Predicted(_) => {
-            words.push("Drawn for untrained predictions of random content.".into());
-        }
-        Pattern::Random(_) => {
-            words.push("Drawn for the first head; each has its own draws.".into())
-        }
-        _ => {}
-    }
+    let pattern = &settings.pattern;
+    let notes = [
+        (pattern.needs_documents(), "Drawn with four documents of equal length."),
+        (pattern.deviation().is_some(), "Drawn for untrained predictions of random content."),
+        (pattern.differs_by_head(), "Drawn for the first head; each has its own draws."),
+    ];
+    words.extend(notes.iter().filter(|(holds, _)| *holds).map(|(_, note)| (*note).into()));
     let map = map(name, &settings, length)?;
     let costs = LENGTHS.iter().map(|length| Cost::of(&settings, *length));
     let costs: Vec<Cost> = costs.collect::<Result<_, _>>()?;

@@ -9,9 +9,10 @@ use burn::tensor::{Device, Tensor, TensorData};
 use whatwhere_attention::{
     Heads, Look, Position, Sizes,
     call::{Bias, Call, Feature},
-    position::{Encode, PositionLayer},
+    position::{PositionLayer, PositionModule},
 };
 use whatwhere_kernels::attention::{Angles, Score, pattern::Full, reference};
+use whatwhere_settings::reference::choices;
 
 use super::{Page, Picture, Section, choice::named};
 use crate::{
@@ -56,7 +57,7 @@ pub fn position(
 
 fn section(name: &str, changes: &[String], length: Option<usize>) -> Result<Section, Error> {
     let drawn = Drawn::new(name, changes, length)?;
-    let about = Position::about().into_iter().find(|about| about.name == name);
+    let about = choices::<Position>().into_iter().find(|about| about.name == name);
     let words = about.map(|about| about.summary.join(" ")).into_iter().collect();
     let pictures =
         if drawn.position.embeds() { drawn.embedding()? } else { drawn.call_pictures()? };
@@ -67,7 +68,7 @@ fn section(name: &str, changes: &[String], length: Option<usize>) -> Result<Sect
 pub(super) struct Drawn {
     pub(super) name: String,
     pub(super) position: Position,
-    pub(super) layer: PositionLayer,
+    pub(super) layer: PositionModule,
     heads: Heads,
     pub(super) length: usize,
     pub(super) device: Device,
@@ -82,12 +83,7 @@ impl Drawn {
         let common = format!("width = {WIDTH}\nheads = {HEADS}\npattern = 'full'");
         let settings = named("position", Position::NAMES, name, changes, &common)?;
         let (position, heads) = (settings.position[0].clone(), settings.sizes()?);
-        let entries = match &position {
-            Position::Shaw(shaw) => shaw.reach,
-            Position::Learned(learned) => learned.length,
-            Position::T5(t5) => t5.buckets,
-            _ => 0,
-        };
+        let entries = position.entries();
         if entries > MOST {
             let reason =
                 format!("a table of {entries} entries, expected at most {MOST} to draw it");
@@ -96,10 +92,7 @@ impl Drawn {
         let device = Device::flex();
         device.seed(SEED);
         let layer = position.build(&heads, &device)?;
-        let own = match &position {
-            Position::Shaw(shaw) => (3 * shaw.reach).clamp(1, FARTHEST),
-            _ => FARTHEST,
-        };
+        let own = position.reach().map_or(FARTHEST, |reach| (3 * reach).clamp(1, FARTHEST));
         let length = length.unwrap_or(own);
         Ok(Self { name: name.to_owned(), position, layer, heads, length, device })
     }
@@ -114,10 +107,14 @@ impl Drawn {
 
     /// A call of one query in the middle, and keys as far as asked on both sides.
     fn call(&self) -> Result<Call, Error> {
+        self.call_of(&self.layer)
+    }
+
+    fn call_of(&self, layer: &PositionModule) -> Result<Call, Error> {
         let keys = 2 * self.length + 1;
         let mut call = Call::new(self.heads.head_dim, Arc::new(Full));
         call.first_query = self.length;
-        self.layer.shape(&mut call, &Sizes { batch: 1, queries: 1, keys })?;
+        layer.add_terms(&mut call, &Sizes { batch: 1, queries: 1, keys })?;
         Ok(call)
     }
 
@@ -147,8 +144,12 @@ impl Drawn {
                 pictures.push(self.vectors(&head, (count, width), vectors.left));
             }
         }
-        for feature in &call.features {
-            pictures.extend([self.wavelengths(feature), self.turns(feature)]);
+        let unscaled = match self.position.unscaled() {
+            Some(position) => self.call_of(&position.build(&self.heads, &self.device)?)?.features,
+            None => Vec::new(),
+        };
+        for (i, feature) in call.features.iter().enumerate() {
+            pictures.extend([self.wavelengths(feature, unscaled.get(i)), self.turns(feature)]);
         }
         Ok(pictures)
     }
@@ -199,7 +200,7 @@ impl Drawn {
         Picture::new(format!("{}-vectors", self.name), map.svg(), caption)
     }
 
-    fn wavelengths(&self, feature: &Feature) -> Picture {
+    fn wavelengths(&self, feature: &Feature, unscaled: Option<&Feature>) -> Picture {
         let points = |frequencies: &[f64]| {
             frequencies.iter().enumerate().map(|(i, f)| (i as f64, TAU / f)).collect()
         };
@@ -211,19 +212,14 @@ impl Drawn {
             marks: feature.frequencies.len() <= 64,
             rule: None,
         };
-        if let Position::Rotary(rotary) = &self.position {
-            let width = 2 * feature.frequencies.len();
-            let plain = points(&Angles::rotary_frequencies(width, rotary.base));
-            if plain != chart.series[0].points {
-                chart.series[0].name = "scaled".into();
-                let name = "unscaled".into();
-                chart.series.push(Series {
-                    name,
-                    points: plain,
-                    dashed: true,
-                    ..Default::default()
-                });
-            }
+        if let Some(unscaled) = unscaled {
+            chart.series[0].name = "scaled".into();
+            chart.series.push(Series {
+                name: "unscaled".into(),
+                points: points(&unscaled.frequencies),
+                dashed: true,
+                ..Default::default()
+            });
         }
         let caption = "Each pair of channels (rotary) or channel (polar) turns at its own speed.";
         Picture::new(format!("{}-frequencies", self.name), chart.svg(), caption)

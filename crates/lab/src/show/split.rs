@@ -1,7 +1,7 @@
 //! `show split`: scores of a run taken apart into what and where.
 
 use burn::tensor::Tensor;
-use whatwhere_attention::{Look, Path, Score, position::Encode};
+use whatwhere_attention::{Look, Path, position::PositionLayer};
 use whatwhere_kernels::attention::FeatureKind;
 use whatwhere_transformer::{NormPlace, Seen, Site, Stack};
 
@@ -75,9 +75,10 @@ pub fn split(reading: &Reading, heads: &Heads) -> Result<Page, Error> {
 
 /// The terms of the scores of one attention, and what must be said of them, if anything.
 pub fn terms(reading: &Reading, seen: &Seen) -> Result<(Terms, Option<String>), Error> {
-    let look = reading.attention(seen).look(seen.input.clone())?;
+    let attention = reading.attention(seen);
+    let look = attention.look(seen.input.clone())?;
     let (parts, note) = added_places(reading, seen, &look)?;
-    let terms = Terms::of(&look, parts.as_ref());
+    let terms = Terms::of(&look, &attention.settings().position, parts.as_ref());
     Ok((terms.map_err(|error| Error::Attention(error.into()))?, note))
 }
 
@@ -104,7 +105,7 @@ fn added_places(
         return why("polar takes the magnitude of the sum of the two");
     }
     let attention = reading.attention(seen);
-    if matches!(attention.settings().score, Score::Additive(_)) {
+    if !attention.settings().score.is_product() {
         return why("the additive score takes tanh of the sum of the two");
     }
     let embeddings = model.embed(&reading.sequences(seen.site), Path::Auto);

@@ -8,7 +8,7 @@
 //! PoPE's own words are magnitudes (what) and phases (where), whose product is the score: no sum of the two is. So polar,
 //! as rotary, has a term for each alone and one for both.
 
-use whatwhere_attention::Look;
+use whatwhere_attention::{Look, Position};
 use whatwhere_kernels::{
     Error,
     attention::{Angles, Attention, Bias, Feature, FeatureKind, Inputs, Score, reference},
@@ -39,8 +39,8 @@ impl Kind {
     }
 }
 
-/// Every term there is: its name, what it speaks of, and what it is.
-pub const TERMS: [(&str, Kind, &str); 13] = [
+/// Every term but those of biases, which their encodings name: its name, what it speaks of, and what it is.
+pub const TERMS: [(&str, Kind, &str); 11] = [
     ("content", Kind::Content, "query and key compared as if both stood at the same place"),
     ("content · content", Kind::Content, "the query's content compared with the key's"),
     ("content · place", Kind::Interaction, "the query's content compared with the key's place"),
@@ -54,8 +54,6 @@ pub const TERMS: [(&str, Kind, &str); 13] = [
         "what the angles do to this query and key beyond what they do to the mean ones",
     ),
     ("soft cap", Kind::Interaction, "what the cap takes away"),
-    ("slope · distance", Kind::Position, "ALiBi's penalty, a slope for each head"),
-    ("bucket of the distance", Kind::Position, "T5's bias, a number for each head and bucket"),
     (
         "q·a",
         Kind::Interaction,
@@ -83,6 +81,10 @@ impl Term {
         let &(name, kind, meaning) = found.expect("every term is in the list");
         Self { name, kind, meaning, values }
     }
+
+    fn bias((name, meaning): (&'static str, &'static str), values: Vec<f64>) -> Self {
+        Self { name, kind: Kind::Position, meaning, values }
+    }
 }
 
 /// Scores and what they are the sum of.
@@ -104,13 +106,15 @@ pub struct Parts {
 }
 
 impl Terms {
-    /// Takes the scores of a call with one sequence apart; `parts` splits content further where a place was added to it.
-    pub fn of(look: &Look, parts: Option<&Parts>) -> Result<Self, Error> {
+    /// Takes the scores of a call with one sequence and these encodings apart; `parts` splits content further where a
+    /// place was added to it.
+    pub fn of(look: &Look, positions: &[Position], parts: Option<&Parts>) -> Result<Self, Error> {
         let whole = Attention { dropout: None, focus: None, ..look.call() };
         let scores = reference::scores(&whole, &look.inputs())?;
         let mut terms = Compared::new(&whole, look.inputs()).terms(parts)?;
+        let mut names = positions.iter().filter_map(Position::bias_term);
         for bias in &whole.biases {
-            terms.extend(bias_terms(&whole, look.inputs(), *bias)?);
+            terms.extend(bias_terms(&whole, look.inputs(), *bias, &mut names)?);
         }
         for value in terms.iter_mut().flat_map(|term| &mut term.values) {
             if value.is_infinite() {
@@ -261,7 +265,13 @@ impl<'a> Compared<'a> {
     }
 }
 
-fn bias_terms(whole: &Attention, inputs: Inputs, bias: Bias) -> Result<Vec<Term>, Error> {
+/// The terms of a bias; `names` has those of biases that do not ask the query, in their order.
+fn bias_terms(
+    whole: &Attention,
+    inputs: Inputs,
+    bias: Bias,
+    names: &mut dyn Iterator<Item = (&'static str, &'static str)>,
+) -> Result<Vec<Term>, Error> {
     let alone = |bias: Bias, q: &[f32]| {
         let call = Attention {
             query_bias: None,
@@ -274,10 +284,8 @@ fn bias_terms(whole: &Attention, inputs: Inputs, bias: Bias) -> Result<Vec<Term>
         reference::scores(&call, &Inputs { q, ..inputs })
     };
     let Bias::Relative { vectors, query_bias, scale } = bias else {
-        // No encoding adds another kind.
-        let is_slope = matches!(bias, Bias::Slopes { .. });
-        let name = if is_slope { "slope · distance" } else { "bucket of the distance" };
-        return Ok(vec![Term::new(name, alone(bias, inputs.q)?)]);
+        let name = names.next().unwrap_or(("bias", "what is added to the score"));
+        return Ok(vec![Term::bias(name, alone(bias, inputs.q)?)]);
     };
     let asked = alone(Bias::Relative { vectors, query_bias: None, scale }, inputs.q)?;
     let mut terms = vec![Term::new("q·a", asked)];

@@ -241,7 +241,8 @@ def with_scale(score: Mapping[str, Any], scale: float) -> dict[str, Any]:
         raise ValueError("scale with additive: its weight is its scale")
     if "scale" in score:
         raise ValueError(f"scale = {scale} and score.scale = {score['scale']}: give one of them")
-    return {**score, "scale": float(scale)}
+    kind = "dot" if score.get("kind") == "scaled_dot" else score.get("kind")
+    return {**score, "kind": kind, "scale": float(scale)}
 
 
 def through_weight(kit: Kit, query: Any, score: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -304,7 +305,7 @@ def distances(
     waves = np.concatenate([np.sin(waves), np.cos(waves)], axis=1).astype(np.float32)
     table = (kit.of(waves) @ projection).reshape(len(back), heads, dim).swapaxes(0, 1)
     return {
-        "kind": "transformer_xl",
+        "kind": "$distances",
         "table": table,  # (heads, left + 1 + right, head_dim)
         "left": left,
         "content": position["content"],

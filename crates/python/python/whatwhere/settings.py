@@ -1,5 +1,6 @@
 """The choices of a call as types: what the dictionaries for `score`, `pattern` and `position` may hold.
 
+Written from the schema of the layers' settings by `tests/written_types.py`; a test holds it against them.
 The words, their meaning and their defaults are those of TOML. What TOML initialises is handed in here as an array
 (`float32`; a tensor in `whatwhere.torch`, where it has a gradient). A choice without settings may be given by its name.
 """
@@ -13,240 +14,288 @@ Array: TypeAlias = Any  # numpy.ndarray, or torch.Tensor in whatwhere.torch
 
 
 class ScaledDot(TypedDict, total=False):
-    """`q·k / √head_dim`."""
+    """Scaled dot: `q·k / √head_dim`. Vaswani et al. 2017, <https://arxiv.org/abs/1706.03762>. No parameters; the usual choice."""
 
     kind: Literal["scaled_dot"]
 
 
 class Dot(TypedDict, total=False):
-    """`scale · q·k`, scale 1 unless set."""
+    """Dot: `scale · q·k`, Luong's dot score with scale 1. Luong et al. 2015, <https://arxiv.org/abs/1508.04025>. No parameters; T5 uses it and scales its weights instead."""
 
     kind: Literal["dot"]
+    # Factor on every score; default 1.
     scale: float
 
 
 class General(TypedDict, total=False):
-    """`qᵀ W k / √head_dim`; weight is (heads, head_dim, head_dim)."""
+    """General: `qᵀ W k`, a learned bilinear form for each head. Luong et al. 2015, <https://arxiv.org/abs/1508.04025>. `heads · head_dim²` parameters; a dot after one more projection."""
 
     kind: Literal["general"]
+    # (heads, head_dim, head_dim).
     weight: Array
 
 
 class Additive(TypedDict, total=False):
-    """`wᵀ tanh(q + k)`; weight is (heads, head_dim)."""
+    """Additive: `wᵀ tanh(q + k)`, with q and k the projected states. Bahdanau et al. 2015, <https://arxiv.org/abs/1409.0473>. `width` parameters; costs a tanh per channel and pair."""
 
     kind: Literal["additive"]
+    # (heads, head_dim).
     weight: Array
 
 
 class Cosine(TypedDict, total=False):
-    """`scale · q·k / (|q| |k|)`, scale 10 unless set."""
+    """Cosine: `scale · q·k / (|q| |k|)`, bounded by its scale. Graves et al. 2014, <https://arxiv.org/abs/1410.5401>. No parameters; scores cannot grow with the norms of q and k."""
 
     kind: Literal["cosine"]
+    # Largest score; default 10.
     scale: float
 
 
 class Full(TypedDict, total=False):
-    """Every query sees every key."""
+    """Full: every query sees every key. For encoders and cross-attention. Cost queries × keys."""
 
     kind: Literal["full"]
 
 
 class Causal(TypedDict, total=False):
-    """`key ≤ query + offset`, offset 0 unless set."""
+    """Causal: a query sees the keys up to its own place. For language models. Half the cost of full."""
 
     kind: Literal["causal"]
+    # A query sees the keys up to so many places after its own, before it if negative; default 0.
     offset: int
 
 
 class Window(TypedDict, total=False):
-    """`left` keys before the query (128) and `right` after it (0)."""
+    """Window: a query sees `left` keys before its place and `right` after it. Beltagy et al. 2020, <https://arxiv.org/abs/2004.05150>; Luong's local-m has left = right = 10 (`predicted` is his local-p). Cost length × window."""
 
     kind: Literal["window"]
+    # Keys before the own place; default 128.
     left: int
+    # Keys after it; default 0, which is causal.
     right: int
 
 
 class Dilated(TypedDict, total=False):
-    """A window with gaps: `left` keys (64) before and `right` (0) after the query, `step` (2) places apart."""
+    """Dilated: a window with gaps, places `query ± step·m`. Beltagy et al. 2020, <https://arxiv.org/abs/2004.05150>. Reaches `step` times as far as a window of as many keys."""
 
     kind: Literal["dilated"]
+    # Keys before the own place; default 64.
     left: int
+    # Keys after it; default 0.
     right: int
+    # Distance between them; default 2.
     step: int
 
 
 class Strided(TypedDict, total=False):
-    """The last `stride` keys (128) and every `stride`-th before them, causal."""
+    """Strided: the last `stride` keys and every `stride`-th before them, causal. Child et al. 2019, <https://arxiv.org/abs/1904.10509>. For data with a period, such as images; O(length · √length) pairs."""
 
     kind: Literal["strided"]
+    # Length of the window and of the step; default 128.
     stride: int
 
 
 class Fixed(TypedDict, total=False):
-    """The own block of `stride` keys (128) and the last `summary` (8) of every block before, causal."""
+    """Fixed: the own block of `stride` keys, and the last `summary` keys of every block before it, causal. Child et al. 2019, <https://arxiv.org/abs/1904.10509>. For text; O(length · √length) pairs."""
 
     kind: Literal["fixed"]
+    # Length of a block; default 128.
     stride: int
+    # Keys of a block that later blocks see; default 8.
     summary: int
 
 
 class Random(TypedDict, total=False):
-    """`count` (3) blocks of `block` (64) keys for each block of queries, drawn among `length` (4096) places."""
+    """Random: every block of queries sees `count` blocks of keys, drawn once from the seed. BigBird, Zaheer et al. 2020, <https://arxiv.org/abs/2007.14062>. Joined by `or` to a window and global places."""
 
     kind: Literal["random"]
+    # Places in a block; default 64.
     block: int
+    # Blocks drawn for each block of queries, or all if there are fewer; default 3.
     count: int
+    # Places the draws are made among, whatever the length of a call, so that decoding sees what training saw; default 4096. Places beyond see nothing of it.
     length: int
+    # Selects the draws; default 0.
     seed: int
 
 
 class Global(TypedDict, total=False):
-    """The first `places` (1), or the places listed, see everything and are seen by all."""
+    """Global: the first `places`, or those listed, see everything and are seen by all. Beltagy et al. 2020, <https://arxiv.org/abs/2004.05150>. Joined by `or` to a window."""
 
     kind: Literal["global"]
+    # How many, or a list of the places themselves; default 1.
     places: int | Sequence[int]
 
 
 class Prefix(TypedDict, total=False):
-    """The first `length` places (64; or one number for each sequence) are seen by all, the rest is causal."""
+    """Prefix: the first `length` places are seen by all, the rest is causal. Raffel et al. 2020 (T5), <https://arxiv.org/abs/1910.10683>. For prefix language models."""
 
     kind: Literal["prefix"]
+    # Length of the prefix, or a list with that of each sequence; default 64.
     length: int | Sequence[int]
 
 
 class Document(TypedDict, total=False):
-    """A query sees its own document; the call's `documents` say where they start."""
+    """Document: a query sees the keys of its own document. Krell et al. 2021, <https://arxiv.org/abs/2107.02027>. For texts packed into one sequence; the call says where they start."""
 
     kind: Literal["document"]
 
 
 class Predicted(TypedDict, total=False):
-    """Luong's local-p: `radius` (10) keys around centers (batch, heads, queries), weighed by a Gaussian."""
+    """Predicted: each query of each head predicts the place `p = keys · σ(vᵀ tanh(W x))` and sees `radius` keys to either side, its weights times `exp(−(key − p)² / 2σ²)` with σ = radius / 2, not renormalised. Local-p of Luong et al. 2015, <https://arxiv.org/abs/1508.04025>. `width² + width · heads` parameters, one v for each head (the paper has one head); for a memory that is read in an order of its own, not for causal layers."""
 
     kind: Literal["predicted"]
+    # Keys to either side of the predicted place, the paper's D; default 10.
     radius: int
+    # (batch, heads, queries).
     centers: Array
 
 
-class Joined(TypedDict, total=False):
-    """What every part (`and`) or any part (`or`) shows."""
+class And(TypedDict, total=False):
+    """And: what every part shows. `and` of causal and another pattern makes it causal."""
 
-    kind: Literal["and", "or"]
-    of: Sequence[str | Full | Causal | Window | Dilated | Strided | Fixed | Random | Global | Prefix | Document | Joined]
+    kind: Literal["and"]
+    # The parts, names or tables, at least one; default `causal` and `prefix`.
+    of: Pattern | Sequence[Pattern]
+
+
+class Or(TypedDict, total=False):
+    """Or: what any part shows. Longformer is `or` of window and global, BigBird of window, random and global."""
+
+    kind: Literal["or"]
+    # The parts, names or tables, at least one; default `window` and `global`.
+    of: Pattern | Sequence[Pattern]
 
 
 class NoPosition(TypedDict, total=False):
-    """Nothing."""
+    """No position: a causal pattern alone still tells order, since every place sees another number of keys (NoPE). Kazemnejad et al. 2023, <https://arxiv.org/abs/2305.19466>. No parameters; a bidirectional layer is then blind to order."""
 
     kind: Literal["none"]
 
 
-class Scaling(TypedDict, total=False):
-    """Rotary beyond the trained `length`."""
+class Shaw(TypedDict, total=False):
+    """Shaw: learned vectors by clipped distance join keys and values, `q·(k + a_K)` and `Σ w (v + a_V)`. Shaw et al. 2018, <https://arxiv.org/abs/1803.02155>. `2 (2k + 1) · head_dim` parameters per table; far distances look alike."""
 
-    kind: Literal["none", "linear", "ntk", "dynamic_ntk", "yarn", "llama3"]
-    factor: float
-    length: int
-    fast: float
-    slow: float
-    low: float
-    high: float
+    kind: Literal["shaw"]
+    # Distances told apart on each side, the paper's k; default 16.
+    reach: int
+    # Whether every head has its own tables; default true.
+    per_head: bool
+    # (heads or 1, 2·reach + 1, head_dim).
+    keys: Array
+    # (heads or 1, 2·reach + 1, value_dim).
+    values: Array
+
+
+class TransformerXl(TypedDict, total=False):
+    """Transformer-XL: `(q + u)·k + (q + v)·(W R_distance)`, content and distance each with a global bias. Dai et al. 2019, <https://arxiv.org/abs/1901.02860>. `width²+ 2·width` parameters; made for segments with a memory."""
+
+    kind: Literal["transformer_xl"]
+    # Distances beyond this many look alike; 0, the default, tells all apart.
+    clamp: int
+    # (width, heads · head_dim).
+    projection: Array
+    # (heads, head_dim).
+    content: Array
+    # (heads, head_dim).
+    distance: Array
 
 
 class Rotary(TypedDict, total=False):
-    """Pairs of channels turn by `place · base^(−2i/width)`; `channels` and `heads` are shares from 0 to 1."""
+    """Rotary: rotate pairs of channels of q and k by `place · θ_i`, so that their product depends on the distance. Su et al. 2021, <https://arxiv.org/abs/2104.09864>. No parameters; needs `Scaling` beyond the trained length."""
 
     kind: Literal["rotary"]
+    # θ_i = base^(−2i/width); default 10000.
     base: float
-    layout: Literal["half_split", "interleaved"]
+    # Which channels form a pair; default `half_split`.
+    layout: Literal["interleaved", "half_split"]
+    # Share of a head's channels that rotate, the first ones; default 1.
     channels: float
+    # Share of the heads that rotate, the first ones; default 1.
     heads: float
+    # How to reach further than trained; default none.
     scaling: str | Scaling
 
 
 class Polar(TypedDict, total=False):
-    """PoPE: `Σ μ(q_c) μ(k_c) cos(distance·θ_c + δ_c)`; delta is (heads, channels), or left out."""
+    """Polar (PoPE): content is a magnitude, place a phase: `Σ_c μ(q_c) μ(k_c) cos(distance·θ_c + δ_c)`. Gopalakrishnan et al. 2025, <https://arxiv.org/abs/2509.10534>. One δ per head and channel; holds far beyond the trained length."""
 
     kind: Literal["polar"]
+    # θ_c = base^(−c/width), one for each channel; default 10000.
     base: float
-    delta: Array
+    # From a channel's value to its magnitude; default `softplus`.
     magnitude: Literal["softplus", "relu", "identity"]
+    # Share of a head's channels that are polar, the first ones; default 1.
     channels: float
+    # Share of the heads that are polar, the first ones; default 1.
     heads: float
+    # (heads, channels), kept between −2π and 0; none if left out.
+    delta: Array
 
 
 class SingleAngle(TypedDict, total=False):
-    """PoPE's simplified form: one angle for all channels, `2π·place / period` (1024)."""
+    """Single angle: polar coordinates with one angle for all channels, `θ = 2π·place / period`, and |x| softened as in polar. The simplified form of PoPE found in blog reviews. It differs from the paper (`polar`): there every channel has its own frequency, there is no period, and keys learn a phase. Here places one period apart look the same. For comparison only."""
 
     kind: Literal["single_angle"]
+    # Places in a full turn, the reviews' maximum length P; default 1024.
     period: int
 
 
 class Alibi(TypedDict, total=False):
-    """`−slope · |distance|`; slopes are (heads that have one,), the paper's unless handed in."""
+    """ALiBi: subtract a per-head multiple of the distance, `score −= slope(head) · |distance|`. Press et al. 2022, <https://arxiv.org/abs/2108.12409>. No parameters unless slopes learn; made for longer inputs than trained on."""
 
     kind: Literal["alibi"]
-    slopes: Array
+    # Share of the heads that have a slope, the first ones; default 1.
     heads: float
+    # (heads that have one,), the paper's if left out.
+    slopes: Array
 
 
 class T5(TypedDict, total=False):
-    """A value per bucket of distances; table is (heads, buckets)."""
+    """T5: a learned scalar per head and bucket of distances, exact near, logarithmic far, `score += table[head, bucket]`. Raffel et al. 2020, <https://arxiv.org/abs/1910.10683>. `heads · buckets` parameters; distances beyond the last bucket look alike."""
 
     kind: Literal["t5"]
-    table: Array
+    # Buckets per head; default 32.
     buckets: int
+    # Distances from here on share the last bucket; default 128.
     max_distance: int
+    # Whether keys after the query have buckets of their own; default false, for causal layers.
     bidirectional: bool
+    # (heads, buckets).
+    table: Array
+
+
+class Scaling(TypedDict, total=False):
+    """How the frequencies of rotary are scaled."""
+
+    kind: Literal["none", "linear", "ntk", "dynamic_ntk", "yarn", "llama3"]
+    # Target length over trained length, 8 in Llama 3.1; no default.
+    factor: float
+    # Trained length L, 8192 in Llama 3.1; no default.
+    length: int
+    # Turns above which a pair stays unchanged, transformers' `beta_fast`; default 32.
+    fast: float
+    # Turns below which a pair is divided by the factor, `beta_slow`; default 1.
+    slow: float
+    # Waves shorter than L/high stay unchanged; default 4.
+    high: float
+    # Waves longer than L/low are divided by the factor; default 1.
+    low: float
 
 
 class Table(TypedDict, total=False):
-    """`table[head, clamp(distance, −left, right) + left]`; table is (heads, left + 1 + right)."""
+    """A bias by head and distance: `table[head, clamp(distance, −left, right) + left]`."""
 
     kind: Literal["table"]
+    # (heads, left + 1 + right).
     table: Array
+    # Distances to the left that are told apart; default 0.
     left: int
-
-
-class Shaw(TypedDict, total=False):
-    """Vectors by clipped distance join keys and values; each table is (heads or 1, 2·reach + 1, head_dim)."""
-
-    kind: Literal["shaw"]
-    keys: Array
-    values: Array
-    reach: int
-    per_head: bool
-
-
-class TransformerXl(TypedDict, total=False):
-    """`(q + u)·k + (q + v)·(W R)`: projection (width, heads · head_dim), content u and distance v (heads, head_dim)."""
-
-    kind: Literal["transformer_xl"]
-    projection: Array
-    content: Array
-    distance: Array
-    clamp: int
 
 
 Score: TypeAlias = Union[str, ScaledDot, Dot, General, Additive, Cosine]
 Pattern: TypeAlias = Union[
-    str,
-    Full,
-    Causal,
-    Window,
-    Dilated,
-    Strided,
-    Fixed,
-    Random,
-    Global,
-    Prefix,
-    Document,
-    Predicted,
-    Joined,
-    Callable[[Any, Any, Any, Any], Any],
+    str, Full, Causal, Window, Dilated, Strided, Fixed, Random, Global, Prefix, Document, Predicted, And, Or, Callable[[Any, Any, Any, Any], Any]
 ]
-Encoding: TypeAlias = Union[
-    str, NoPosition, Rotary, Polar, SingleAngle, Alibi, T5, Table, Shaw, TransformerXl
-]
+Encoding: TypeAlias = Union[str, NoPosition, Shaw, TransformerXl, Rotary, Polar, SingleAngle, Alibi, T5, Table]
 Position: TypeAlias = Union[Encoding, Sequence[Encoding], None]

@@ -1,14 +1,16 @@
 //! Adam, Kingma & Ba 2015 <https://arxiv.org/abs/1412.6980>, and AdamW, Loshchilov & Hutter 2019
 //! <https://arxiv.org/abs/1711.05101>, whose decay does not pass through the moments.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use whatwhere_kernels::layer;
+use whatwhere_settings::Refuses;
 
 use super::{Rule, Update};
 use crate::Error;
 
 /// Adam with weight decay beside the gradient.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdamW {
     /// How much of the mean gradient stays; default 0.9.
@@ -22,7 +24,7 @@ pub struct AdamW {
 }
 
 /// Adam without weight decay.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Adam {
     /// How much of the mean gradient stays; default 0.9.
@@ -47,13 +49,13 @@ impl Default for Adam {
 
 impl AdamW {
     pub(super) fn check_range(&self) -> Result<(), Error> {
-        for (setting, found) in [("optimiser.beta1", self.beta1), ("optimiser.beta2", self.beta2)] {
+        for (setting, found) in [("optimizer.beta1", self.beta1), ("optimizer.beta2", self.beta2)] {
             if !(0.0..1.0).contains(&found) {
                 return Err(Error::setting(setting, found, "expected at least 0 and below 1"));
             }
         }
         for (setting, found) in
-            [("optimiser.epsilon", self.epsilon), ("optimiser.weight_decay", self.weight_decay)]
+            [("optimizer.epsilon", self.epsilon), ("optimizer.weight_decay", self.weight_decay)]
         {
             if !(found >= 0.0 && found.is_finite()) {
                 return Err(Error::setting(setting, found, "expected 0 or more"));

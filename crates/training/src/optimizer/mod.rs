@@ -13,8 +13,8 @@ use burn::{
     module::{Module, ModuleMapper, ModuleVisitor, Param},
     tensor::{Gradients, Tensor, TensorData},
 };
-use serde::{Deserialize, Serialize};
 use whatwhere_attention::bridge::Operand;
+use whatwhere_settings::choice;
 use whatwhere_transformer::{Model, ParameterPath, Role};
 
 use crate::Error;
@@ -23,18 +23,14 @@ pub use adam::{Adam, AdamW};
 pub use muon::Muon;
 pub use sgd::Sgd;
 
-/// Who turns gradients into updates; `kind` names the choice.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "lowercase")]
-pub enum Optimizer {
-    /// `adamw`; see [`AdamW`].
-    AdamW(AdamW),
-    /// `adam`; see [`Adam`].
-    Adam(Adam),
-    /// `sgd`; see [`Sgd`].
-    Sgd(Sgd),
-    /// `muon`; see [`Muon`].
-    Muon(Muon),
+choice! {
+    /// What turns gradients into updates; `kind` names the choice.
+    Optimizer: Rule {
+        AdamW => "adamw",
+        Adam => "adam",
+        Sgd => "sgd",
+        Muon => "muon",
+    }
 }
 
 impl Default for Optimizer {
@@ -51,7 +47,7 @@ pub(crate) struct Update<'a> {
     pub(crate) gradient: &'a [f32],
     /// What the gradient is multiplied by: the share of a token, and what clipping leaves.
     pub(crate) factor: f32,
-    /// What the optimiser remembers of it: as many slots as it asks for, each as long as the values.
+    /// What the optimizer remembers of it: as many slots as it asks for, each as long as the values.
     pub(crate) slots: &'a mut [Vec<f32>],
     /// Its sizes.
     pub(crate) shape: &'a [usize],
@@ -63,7 +59,7 @@ pub(crate) struct Update<'a> {
     pub(crate) step: u64,
 }
 
-/// What an optimiser does with one parameter.
+/// What an optimizer does with one parameter.
 pub(crate) trait Rule {
     fn check(&self) -> Result<(), Error>;
 
@@ -74,18 +70,9 @@ pub(crate) trait Rule {
 }
 
 impl Optimizer {
-    fn rule(&self) -> &dyn Rule {
-        match self {
-            Self::AdamW(rule) => rule,
-            Self::Adam(rule) => rule,
-            Self::Sgd(rule) => rule,
-            Self::Muon(rule) => rule,
-        }
-    }
-
     /// Refuses settings out of range.
     pub fn check(&self) -> Result<(), Error> {
-        self.rule().check()
+        self.role().check()
     }
 }
 
@@ -161,22 +148,22 @@ impl ModuleVisitor for GradientVisitor<'_> {
     }
 }
 
-/// An optimiser at work: its rule, and what it remembers of each parameter.
+/// An optimizer at work: its rule, and what it remembers of each parameter.
 #[derive(Clone, Debug)]
 pub(crate) struct OptimizerState {
-    optimiser: Optimizer,
+    optimizer: Optimizer,
     /// By the parameter's name.
     pub(crate) slots: HashMap<String, Vec<Vec<f32>>>,
 }
 
 impl OptimizerState {
-    pub(crate) fn new(optimiser: Optimizer) -> Self {
-        Self { optimiser, slots: HashMap::new() }
+    pub(crate) fn new(optimizer: Optimizer) -> Self {
+        Self { optimizer, slots: HashMap::new() }
     }
 
     /// The number of slots of each parameter.
     pub(crate) fn slots_each(&self) -> usize {
-        self.optimiser.rule().slots()
+        self.optimizer.role().slots()
     }
 
     /// The model after one update. `step` counts from 1.
@@ -219,8 +206,8 @@ impl ModuleMapper for UpdateMapper<'_> {
             return param;
         }
         let role = self.path.role();
-        let OptimizerState { optimiser, slots } = &mut *self.state;
-        let rule = optimiser.rule();
+        let OptimizerState { optimizer, slots } = &mut *self.state;
+        let rule = optimizer.role();
         let slots = slots
             .entry(name.clone())
             .or_insert_with(|| vec![vec![0.0; gradient.len()]; rule.slots()]);
@@ -272,17 +259,17 @@ mod tests {
     }
 
     #[test]
-    fn every_optimiser_finds_the_bottom_of_a_bowl() {
+    fn every_optimizer_finds_the_bottom_of_a_bowl() {
         let optimizers = [
             (Optimizer::AdamW(AdamW::default()), 0.02, 400),
             (Optimizer::Adam(Adam::default()), 0.02, 400),
             (Optimizer::Sgd(Sgd::default()), 0.05, 400),
             (Optimizer::Muon(Muon::default()), 0.02, 800),
         ];
-        for (optimiser, lr, steps) in optimizers {
-            let values = descend(optimiser.rule(), steps, lr, &[4, 6]);
+        for (optimizer, lr, steps) in optimizers {
+            let values = descend(optimizer.role(), steps, lr, &[4, 6]);
             let far = values.iter().map(|v| v.abs()).fold(0.0, f32::max);
-            assert!(far < 0.1, "{optimiser:?}: {far}");
+            assert!(far < 0.1, "{optimizer:?}: {far}");
         }
     }
 }

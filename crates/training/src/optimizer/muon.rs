@@ -2,13 +2,15 @@
 //! <https://kellerjordan.github.io/posts/muon/>. For the matrices of projections; everything else takes AdamW.
 
 use burn::tensor::{Tensor, TensorData};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use whatwhere_settings::Refuses;
 
 use super::{AdamW, Rule, Update};
 use crate::{Error, place};
 
 /// Momentum made orthogonal for matrices, AdamW for the rest.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Muon {
     /// How much of the momentum stays; default 0.95.
@@ -58,13 +60,13 @@ impl Rule for Muon {
     fn check(&self) -> Result<(), Error> {
         if !(0.0..1.0).contains(&self.momentum) {
             let reason = "expected at least 0 and below 1";
-            return Err(Error::setting("optimiser.momentum", self.momentum, reason));
+            return Err(Error::setting("optimizer.momentum", self.momentum, reason));
         }
         if self.iterations == 0 {
-            return Err(Error::setting("optimiser.iterations", 0, "expected at least 1"));
+            return Err(Error::setting("optimizer.iterations", 0, "expected at least 1"));
         }
         if !(self.others >= 0.0 && self.others.is_finite()) {
-            return Err(Error::setting("optimiser.others", self.others, "expected 0 or more"));
+            return Err(Error::setting("optimizer.others", self.others, "expected 0 or more"));
         }
         self.adamw().check_range()
     }

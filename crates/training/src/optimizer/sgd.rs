@@ -1,13 +1,15 @@
 //! Stochastic gradient descent with momentum.
 
 use rayon::prelude::*;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use whatwhere_settings::Refuses;
 
 use super::{CHUNK, Rule, Update};
 use crate::Error;
 
 /// `velocity = momentum · velocity + gradient; value −= rate · velocity`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sgd {
     /// How much of the velocity stays; default 0.9.
@@ -26,11 +28,11 @@ impl Rule for Sgd {
     fn check(&self) -> Result<(), Error> {
         if !(0.0..1.0).contains(&self.momentum) {
             let reason = "expected at least 0 and below 1";
-            return Err(Error::setting("optimiser.momentum", self.momentum, reason));
+            return Err(Error::setting("optimizer.momentum", self.momentum, reason));
         }
         if !(self.weight_decay >= 0.0 && self.weight_decay.is_finite()) {
             let reason = "expected 0 or more";
-            return Err(Error::setting("optimiser.weight_decay", self.weight_decay, reason));
+            return Err(Error::setting("optimizer.weight_decay", self.weight_decay, reason));
         }
         Ok(())
     }

@@ -308,7 +308,7 @@ pub fn batches(settings: &RunSettings, corpus: &Corpus, split: Split) -> Result<
         batch: settings.training.batch,
         length: settings.training.length,
         seed: settings.seed,
-        is_continuous: settings.model.memory > 0,
+        is_continuous: settings.model.segment_memory > 0,
     };
     Ok(Batches::new(corpus, split, &settings)?)
 }

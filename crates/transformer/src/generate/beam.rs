@@ -3,6 +3,8 @@
 //! A hypothesis counts by `log p / ((5 + length) / 6)^α`, the length penalty of GNMT (Wu et al. 2016,
 //! <https://arxiv.org/abs/1609.08144>).
 
+use whatwhere_settings::Refuses;
+
 use super::logits;
 use crate::{Error, Model, Sequences};
 

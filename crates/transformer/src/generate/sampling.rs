@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use whatwhere_random::{Gumbel, Random};
+use whatwhere_settings::Refuses;
 
 use crate::Error;
 

@@ -24,7 +24,7 @@ fn choices() -> Vec<String> {
     let causal = Pattern::all().into_iter().filter(Pattern::is_causal);
     let patterns = causal.map(|p| format!("attention = {{ heads = 2, pattern = '{}' }}", p.name()));
     let others = [
-        "attention = { heads = 2, normalise = true, soft_cap = 3.0 }",
+        "attention = { heads = 2, qk_norm = true, soft_cap = 3.0 }",
         "tied = false\nbias = true\nactivation = 'swiglu'\nattention = { heads = 2, bias = true }",
         "norm = 'layer'\nnorm_place = 'post'\nactivation = 'relu'\nattention = { heads = 1 }",
         "attention = { heads = 2, mixing = 'linear', position = 'none' }",
@@ -98,7 +98,7 @@ fn a_few_tokens_together_have_the_logits_of_each_by_itself() {
         let alone = read(&model, 1);
         // Exponentials of whole vectors and of what is left over differ in the last bit, and the framework's own products
         // and norms promise nothing.
-        let rounds = ["additive", "general", "normalise"].iter().any(|name| choice.contains(name));
+        let rounds = ["additive", "general", "qk_norm"].iter().any(|name| choice.contains(name));
         let most = if rounds { 1e-6 } else { 0.0 };
         for count in [4, 8] {
             let together = read(&model, count);

@@ -132,7 +132,7 @@ fn writing_token_by_token_equals_one_pass() {
 fn a_segment_sees_the_one_before() {
     let device = Device::flex();
     for position in Position::all().into_iter().filter(|position| !position.embeds()) {
-        let extra = format!("memory = 4\n{}", attention(&position));
+        let extra = format!("segment_memory = 4\n{}", attention(&position));
         // With one layer, keys of the first segment are the same whether they were seen again or kept.
         let mut settings = settings("decoder", &extra);
         settings.layers = 1;
