@@ -83,6 +83,7 @@ mod settings;
 #[cfg(feature = "burn")]
 pub use cache::Cache;
 pub use combinations::combinations;
+#[cfg(feature = "burn")]
 pub use decode::DecodeLinears;
 pub use error::Error;
 pub use heads::{Heads, Sizes};
