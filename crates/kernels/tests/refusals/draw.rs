@@ -51,7 +51,7 @@ pub(crate) struct Dice(pub(crate) Random);
 
 impl Dice {
     fn below(&mut self, end: usize) -> usize {
-        self.0.below(end)
+        if end == 0 { 0 } else { self.0.below(end) }
     }
 
     fn one_in(&mut self, count: usize) -> bool {
