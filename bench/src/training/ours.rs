@@ -132,6 +132,7 @@ fn step(work: &mut Work) -> Result<Value> {
                 tokens,
                 targets,
                 lengths: vec![*length; *rows],
+                documents: vec![vec![0]; *rows],
                 source: None,
             };
             *step += 1;

@@ -6,6 +6,7 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use whatwhere_data::Description;
 use whatwhere_lab::{
     compare::{At, Observer, Trained},
     grid::Cell,
@@ -87,6 +88,10 @@ impl Progress {
 }
 
 impl Observer for Progress {
+    fn reads(&mut self, data: &Description) {
+        data.held_out().into_iter().for_each(|said| self.say(said));
+    }
+
     fn begins(&mut self, at: &At) {
         let (cell, seed) = (at.cell.name.clone(), at.seed);
         self.running.push(Running { cell, seed, share: 0.0, said: String::new() });

@@ -21,6 +21,7 @@ use say::say;
 use verb::{
     compare, config, data, evaluate, extrapolate, fill, generate, reproduce, show, train, translate,
 };
+use whatwhere_training::interrupt::EXIT_CODE;
 
 /// Keeps freed buffers for the next step: with the system's allocator a training step spends a tenth of its time on fresh
 /// pages (LOG.md).
@@ -105,7 +106,17 @@ fn report(error: &anyhow::Error) -> ExitCode {
     if let Some(failure) = failure {
         say!("hint: {}", failure.hint);
     }
+    if is_interrupted(error) {
+        return ExitCode::from(EXIT_CODE as u8);
+    }
     ExitCode::from(if failure.is_some() { 2 } else { 1 })
+}
+
+/// Whether Ctrl-C ended the preparation of data.
+fn is_interrupted(error: &anyhow::Error) -> bool {
+    use whatwhere_data::Error::Interrupted;
+    matches!(error.downcast_ref(), Some(Interrupted))
+        || matches!(error.downcast_ref(), Some(whatwhere_training::Error::Data(Interrupted)))
 }
 
 /// Whether the reader of our output has left, as `head` does.

@@ -1,12 +1,14 @@
-//! A line at the bottom of the terminal while a run trains.
+//! A line at the bottom of the terminal while data are prepared, and while a run trains.
 
 use std::{
     io::{self, IsTerminal},
+    ops::ControlFlow,
     time::{Duration, Instant},
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use whatwhere_training::{Evaluation, Observer, Record};
+use whatwhere_data::Work;
+use whatwhere_training::{Evaluation, Observer, Record, interrupt::Interrupt};
 use whatwhere_transformer::Model;
 
 use crate::say::say;
@@ -42,6 +44,36 @@ fn time(span: Duration) -> String {
         (0, 0, seconds) => format!("{seconds}s"),
         (0, minutes, seconds) => format!("{minutes}m {seconds:02}s"),
         (hours, minutes, _) => format!("{hours}h {minutes:02}m"),
+    }
+}
+
+/// A bar for data that are read, for a tokenizer that is trained, and for tokens that are made.
+pub(crate) struct Preparing(ProgressBar);
+
+impl Preparing {
+    pub(crate) fn new() -> Self {
+        let terminal = io::stderr().is_terminal();
+        let target =
+            if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(None, target);
+        let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}, {elapsed}")
+            .expect("a template that indicatif reads");
+        bar.set_style(style);
+        Self(bar)
+    }
+
+    /// Shows how far it is; the first Ctrl-C ends it.
+    pub(crate) fn at(&self, work: Work, interrupt: &Interrupt) -> ControlFlow<()> {
+        self.0.set_length(work.of);
+        self.0.set_position(work.done);
+        self.0.set_message(work.what);
+        if interrupt.requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+impl Drop for Preparing {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
     }
 }
 

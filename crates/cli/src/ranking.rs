@@ -19,6 +19,7 @@ pub(crate) fn print(results: &Results, out: &mut impl Write) -> io::Result<()> {
         }
         writeln!(out)?;
     }
+    results.evidence().iter().try_for_each(|said| writeln!(out, "{said}"))?;
     for sentence in results.verdict().into_iter().chain(results.conditions()) {
         writeln!(out, "{sentence}")?;
     }

@@ -196,3 +196,35 @@ fn claims_are_listed_and_checked() {
     );
     assert!(folder.path().join("reproductions/order/findings.json").is_file());
 }
+
+#[test]
+fn what_is_held_out_is_said_and_a_dash_has_its_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("d")).unwrap();
+    let text: String = (0..500).map(|i| format!("line {i} of a text\n")).collect();
+    fs::write(folder.path().join("d/input.txt"), &text).unwrap();
+    fs::write(folder.path().join("d/SOURCE.md"), "Where it came from.\n").unwrap();
+    let mut args = vec!["compare", "--over", "position=rotary,alibi", "--out", "c", "--data", "d"];
+    args.extend(TINY);
+    args.extend(["--lengths", "32,4096"]);
+    let output = run(folder.path(), &args);
+    assert!(output.status.success(), "{}", self::text(&output.stderr));
+    let bytes = text.len().div_ceil(10);
+    let held = format!("1 document, {bytes} bytes at the end of input.txt");
+    let warning = format!("warning: only {} tokens are held out for validation", bytes + 1);
+    let dash = format!("no loss at 4096: the text has only {bytes} tokens to predict");
+    let report = fs::read_to_string(folder.path().join("c/report.html")).unwrap();
+    for (where_, said) in [
+        ("standard error", self::text(&output.stderr)),
+        ("standard output", self::text(&output.stdout)),
+        ("the report", &report),
+    ] {
+        assert!(said.contains(&held), "{held} in {where_}: {said}");
+        assert!(said.to_lowercase().contains(&warning), "{warning} in {where_}: {said}");
+    }
+    assert!(self::text(&output.stdout).contains(&dash), "{}", self::text(&output.stdout));
+    assert!(report.to_lowercase().contains(&dash), "{report}");
+    let run = folder.path().join("c/runs/rotary/seed-0/data.json");
+    let data: serde_json::Value = serde_json::from_slice(&fs::read(run).unwrap()).unwrap();
+    assert_eq!(data["splits"]["valid"]["tokens"], bytes + 1);
+}

@@ -50,6 +50,9 @@ pub enum Error {
         /// Size of the vocabulary.
         vocabulary: usize,
     },
+    /// Work that was ended by who watched it.
+    #[error("interrupted while the data were prepared; nothing was begun")]
+    Interrupted,
     /// What the tokenizer refused.
     #[error("tokenizer: {0}")]
     Tokenizer(String),

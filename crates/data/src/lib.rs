@@ -26,6 +26,7 @@ mod split;
 pub mod task;
 mod tokenizer;
 mod tokens;
+mod watch;
 
 pub use batches::{Batch, BatchSettings, BatchSize, Batches, SourceSide};
 pub use corpus::{Corpus, Description, Pair, Part, Split};
@@ -34,3 +35,4 @@ pub use error::{Error, Result};
 pub use settings::{DataSettings, Objective, Source, TokenizerSettings};
 pub use tokenizer::{Decoder, Special, Tokenizer};
 pub use tokens::Tokens;
+pub use watch::{Watch, Work};

@@ -5,10 +5,10 @@
 
 use std::{
     fs::File,
-    io::{Read, Seek, SeekFrom, Write},
+    io::{self, Write},
     ops::Range,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use whatwhere_files as files;
@@ -22,7 +22,7 @@ pub struct Tokens(Arc<Store>);
 #[derive(Debug)]
 enum Store {
     Memory(Vec<u32>),
-    Disk { file: Mutex<File>, path: PathBuf, count: usize, width: usize },
+    Disk { file: Positional, path: PathBuf, count: usize, width: usize },
 }
 
 impl Tokens {
@@ -49,9 +49,7 @@ impl Tokens {
             Store::Disk { file, path, count, width } => {
                 assert!(range.end <= *count, "{} tokens, asked for {range:?}", count);
                 let mut bytes = vec![0; range.len() * width];
-                let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-                file.seek(SeekFrom::Start((range.start * width) as u64))
-                    .and_then(|_| file.read_exact(&mut bytes))
+                file.read_at(&mut bytes, (range.start * width) as u64)
                     .map_err(Error::file(path))?;
                 Ok(bytes.chunks_exact(*width).map(number).collect())
             }
@@ -67,7 +65,37 @@ impl Tokens {
         let width = width(vocabulary);
         let count = file.metadata().map_err(Error::file(path))?.len() as usize / width;
         let path = path.to_path_buf();
-        Ok(Some(Self(Arc::new(Store::Disk { file: Mutex::new(file), path, count, width }))))
+        Ok(Some(Self(Arc::new(Store::Disk { file: Positional::new(file), path, count, width }))))
+    }
+}
+
+/// A file that is read anywhere: on Unix without a shared place in it, so that threads need not wait for each other.
+#[derive(Debug)]
+struct Positional {
+    #[cfg(unix)]
+    file: File,
+    #[cfg(not(unix))]
+    file: std::sync::Mutex<File>,
+}
+
+impl Positional {
+    fn new(file: File) -> Self {
+        #[cfg(not(unix))]
+        let file = std::sync::Mutex::new(file);
+        Self { file }
+    }
+
+    #[cfg(unix)]
+    fn read_at(&self, bytes: &mut [u8], place: u64) -> io::Result<()> {
+        std::os::unix::fs::FileExt::read_exact_at(&self.file, bytes, place)
+    }
+
+    #[cfg(not(unix))]
+    fn read_at(&self, bytes: &mut [u8], place: u64) -> io::Result<()> {
+        use std::io::{Read, Seek, SeekFrom};
+        let mut file = self.file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        file.seek(SeekFrom::Start(place))?;
+        file.read_exact(bytes)
     }
 }
 

@@ -30,6 +30,34 @@ fn tar(files: &[(&str, &str)]) -> Vec<u8> {
     archive.into_inner().unwrap()
 }
 
+/// By Python's `zipfile`: `a/one.txt` (deflated), `__MACOSX/a/._one.txt`, `a/.hidden`, `two.txt` (stored).
+const ZIP: &[u8] = &[
+    80, 75, 3, 4, 20, 0, 0, 0, 8, 0, 0, 0, 33, 0, 181, 220, 157, 123, 11, 0, 0, 0, 120, 0, 0, 0, 9,
+    0, 0, 0, 97, 47, 111, 110, 101, 46, 116, 120, 116, 75, 203, 44, 42, 46, 225, 74, 163, 59, 9, 0,
+    80, 75, 3, 4, 20, 0, 0, 0, 0, 0, 0, 0, 33, 0, 31, 40, 170, 103, 2, 0, 0, 0, 2, 0, 0, 0, 20, 0,
+    0, 0, 95, 95, 77, 65, 67, 79, 83, 88, 47, 97, 47, 46, 95, 111, 110, 101, 46, 116, 120, 116,
+    110, 111, 80, 75, 3, 4, 20, 0, 0, 0, 0, 0, 0, 0, 33, 0, 31, 40, 170, 103, 2, 0, 0, 0, 2, 0, 0,
+    0, 9, 0, 0, 0, 97, 47, 46, 104, 105, 100, 100, 101, 110, 110, 111, 80, 75, 3, 4, 20, 0, 0, 0,
+    0, 0, 0, 0, 33, 0, 126, 192, 15, 6, 7, 0, 0, 0, 7, 0, 0, 0, 7, 0, 0, 0, 116, 119, 111, 46, 116,
+    120, 116, 115, 101, 99, 111, 110, 100, 10, 80, 75, 1, 2, 20, 3, 20, 0, 0, 0, 8, 0, 0, 0, 33, 0,
+    181, 220, 157, 123, 11, 0, 0, 0, 120, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 128, 1, 0,
+    0, 0, 0, 97, 47, 111, 110, 101, 46, 116, 120, 116, 80, 75, 1, 2, 20, 3, 20, 0, 0, 0, 0, 0, 0,
+    0, 33, 0, 31, 40, 170, 103, 2, 0, 0, 0, 2, 0, 0, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 128,
+    1, 50, 0, 0, 0, 95, 95, 77, 65, 67, 79, 83, 88, 47, 97, 47, 46, 95, 111, 110, 101, 46, 116,
+    120, 116, 80, 75, 1, 2, 20, 3, 20, 0, 0, 0, 0, 0, 0, 0, 33, 0, 31, 40, 170, 103, 2, 0, 0, 0, 2,
+    0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 128, 1, 102, 0, 0, 0, 97, 47, 46, 104, 105, 100,
+    100, 101, 110, 80, 75, 1, 2, 20, 3, 20, 0, 0, 0, 0, 0, 0, 0, 33, 0, 126, 192, 15, 6, 7, 0, 0,
+    0, 7, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 128, 1, 143, 0, 0, 0, 116, 119, 111, 46,
+    116, 120, 116, 80, 75, 5, 6, 0, 0, 0, 0, 4, 0, 4, 0, 229, 0, 0, 0, 187, 0, 0, 0, 0, 0,
+];
+
+/// `printf 'xz\n' | xz`
+const XZ: &[u8] = &[
+    253, 55, 122, 88, 90, 0, 0, 4, 230, 214, 180, 70, 2, 0, 33, 1, 22, 0, 0, 0, 116, 47, 229, 163,
+    1, 0, 2, 120, 122, 10, 0, 0, 152, 222, 8, 106, 190, 227, 51, 71, 0, 1, 27, 3, 11, 47, 185, 16,
+    31, 182, 243, 125, 1, 0, 0, 0, 0, 4, 89, 90,
+];
+
 const FIRST: &str = "첫째 문서, the first document.\n";
 const SECOND: &str = "And the second.\n";
 
@@ -66,6 +94,7 @@ fn every_form_of_file_gives_its_documents() {
     let frames = [zstd(&FIRST.as_bytes()[..half]), zstd(&FIRST.as_bytes()[half..])].concat();
     let skippable =
         [&[0x50, 0x2A, 0x4D, 0x18, 3, 0, 0, 0, 9, 9, 9][..], &zstd(FIRST.as_bytes())].concat();
+    let first = "first\n".repeat(20);
     let cases: Vec<(&str, Vec<u8>, Vec<&str>)> = vec![
         ("one.txt", FIRST.into(), vec![FIRST]),
         ("mark.txt", format!("\u{FEFF}{FIRST}").into(), vec![FIRST]),
@@ -77,6 +106,14 @@ fn every_form_of_file_gives_its_documents() {
         ("lines.jsonl", json.clone().into(), vec![FIRST, SECOND]),
         ("lines.jsonl.zst", zstd(json.as_bytes()), vec![FIRST, SECOND]),
         ("packed.tar", packed.clone(), vec![FIRST, SECOND]),
+        ("packed.zip", ZIP.into(), vec![&first, "second\n"]),
+        ("one.txt.xz", XZ.into(), vec!["xz\n"]),
+        (
+            "rows.csv",
+            b"id,body\n1,\"a, \"\"quoted\"\"\nline\"\n2,b\n".into(),
+            vec!["a, \"quoted\"\nline", "b"],
+        ),
+        ("rows.tsv", b"id\tbody\n1\ta\n2\tb\n".into(), vec!["a", "b"]),
         ("packed.tgz", gzip(&packed), vec![FIRST, SECOND]),
         ("packed.tar.gz", gzip(&packed), vec![FIRST, SECOND]),
         ("packed.tar.zst", zstd(&packed), vec![FIRST, SECOND]),
@@ -268,4 +305,67 @@ fn names_decide_what_is_held_out_whatever_the_texts_say() {
     assert_eq!(a.len(), 2 * 6, "{a}");
     assert_eq!(a, b);
     assert_ne!(a_print, b_print);
+}
+
+/// A text with a note of where it came from beside it, as downloads have it.
+#[test]
+fn the_tail_of_a_text_is_held_out_and_not_the_note_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = |i: usize| format!("line {i} of a long text\n");
+    let text: String = (0..5000).map(line).collect();
+    std::fs::write(folder.path().join("input.txt"), &text).unwrap();
+    std::fs::write(folder.path().join("SOURCE.md"), "Where it came from.\n".repeat(20)).unwrap();
+    let settings = DataSettings::of(Text { path: folder.path().into(), ..Text::default() });
+    let corpus = Corpus::load(&settings).unwrap();
+    let held = documents(&corpus, Split::Valid).concat();
+    assert!(text.ends_with(&held), "{held:.100}");
+    assert_eq!(held.len(), text.len().div_ceil(10));
+    assert!(documents(&corpus, Split::Train).concat().starts_with("Where it came from."));
+    let said = corpus.describe().held_out();
+    let bytes = held.len();
+    assert_eq!(
+        said,
+        [format!(
+            "held out for validation: {} tokens in 1 document, {bytes} bytes at the end of input.txt",
+            bytes + 1
+        )]
+    );
+
+    std::fs::write(folder.path().join("input.txt"), &text[..5000]).unwrap();
+    let said = Corpus::load(&settings).unwrap().describe().held_out();
+    assert!(
+        said[1].starts_with("warning: only 501 tokens are held out for validation"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn whole_documents_are_held_out_where_they_are_many_and_named_in_words() {
+    let texts: Vec<(String, String)> =
+        (0..100).map(|i| (format!("{i}.txt"), format!("document {i}\n").repeat(500))).collect();
+    let corpus = Corpus::from_named_texts(texts.clone(), &DataSettings::default()).unwrap();
+    let held = documents(&corpus, Split::Valid);
+    assert!((9..=11).contains(&held.len()), "{}", held.len());
+    assert!(held.iter().all(|text| texts.iter().any(|(_, whole)| whole == text)));
+    let said = corpus.describe().held_out().join("\n");
+    assert!(said.contains(&format!("in {} documents, ", held.len())), "{said}");
+    assert!(said.contains(&format!(" and {} more", held.len() - 5)), "{said}");
+}
+
+/// Files are compared with what is kept of them: what was read once is what is encoded.
+#[test]
+fn a_corpus_is_the_same_from_files_and_from_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let texts: Vec<String> = (0..30).map(|i| format!("document {i}. ").repeat(40 + i)).collect();
+    for (i, text) in texts.iter().enumerate() {
+        std::fs::write(folder.path().join(format!("{i:02}.txt")), text).unwrap();
+    }
+    let settings = DataSettings {
+        tokenizer: Some(TokenizerSettings::Characters(Characters {})),
+        ..DataSettings::of(Text { path: folder.path().into(), ..Text::default() })
+    };
+    let (files, memory) =
+        (Corpus::load(&settings).unwrap(), Corpus::from_texts(texts, &settings).unwrap());
+    assert_eq!(files.fingerprint(), memory.fingerprint());
+    assert_eq!(documents(&files, Split::Valid), documents(&memory, Split::Valid));
 }

@@ -173,3 +173,49 @@ fn parts_of_a_character_are_shown_as_bytes() {
     assert_eq!(bytes.token(0xED), "<ED>");
     assert_eq!(bytes.token(u32::from(b'a')), "a");
 }
+
+#[test]
+fn kmers_cut_as_the_saved_file_says_and_give_back_what_was_encoded() {
+    let letters: BTreeSet<char> = "ACGTN".chars().collect();
+    let tokenizer = Tokenizer::of_kmers(6, &letters, &all_specials()).unwrap();
+    assert_eq!(tokenizer.vocabulary(), 4096 + 5 + 4);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tokenizer.json");
+    tokenizer.save(&path).unwrap();
+    let theirs = tokenizers::Tokenizer::from_file(&path).unwrap();
+    for text in ["ACGTAC", "ACGTACG", "NACGTACGTACGTAA", "ACGNNTACGTACNNNNNNN", "A", ""] {
+        let tokens = tokenizer.encode(text).unwrap();
+        assert_eq!(theirs.encode_fast(text, false).unwrap().get_ids(), tokens, "{text}");
+        assert_eq!(tokenizer.decode(&tokens), text);
+        assert_eq!(Tokenizer::load(&path).unwrap().encode(text).unwrap(), tokens);
+    }
+    assert_eq!(tokenizer.encode("ACGTACGTACGTTN").unwrap().len(), 4);
+    let refused = tokenizer.encode("ACX").unwrap_err();
+    assert!(matches!(refused, Error::Character { character: 'X', .. }), "{refused}");
+}
+
+#[test]
+fn words_and_pieces_of_words_keep_the_blank_after_a_prompt() {
+    let notes: Vec<String> = ["60", "55", "107"].map(String::from).into();
+    let tokenizer = Tokenizer::of_words(&notes, &[]).unwrap();
+    let mut stream = tokenizer.stream_after(&tokenizer.encode("60 55").unwrap());
+    assert_eq!(stream.push(2) + &stream.push(0) + &stream.finish(), " 107 60");
+    assert_eq!(tokenizer.stream_after(&[]).push(1), "55", "no blank before the first");
+
+    let file = serde_json::json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": { "type": "BertPreTokenizer" }, "post_processor": null,
+        "decoder": { "type": "WordPiece", "prefix": "##", "cleanup": true },
+        "model": {
+            "type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": { "[UNK]": 0, "hello": 1, "world": 2, "down": 3, "##stairs": 4 }
+        }
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tokenizer.json");
+    std::fs::write(&path, file.to_string()).unwrap();
+    let tokenizer = Tokenizer::load(&path).unwrap();
+    let mut stream = tokenizer.stream_after(&tokenizer.encode("hello world").unwrap());
+    assert_eq!(stream.push(3) + &stream.push(4) + &stream.finish(), " downstairs");
+}

@@ -103,7 +103,9 @@ impl Pairs {
             let full = (length * length) as u64;
             return Ok(Self { visible: full, computed: full });
         }
-        let context = PatternContext { heads, documents: None, first_query: 0, centers: None };
+        // A whole window may be one document: the most there can be.
+        let documents = Some(&[vec![0]][..]);
+        let context = PatternContext { heads, documents, first_query: 0, centers: None };
         let pattern = attention.pattern.build(&context)?;
         let tile = Tile { batch: 0, head: 0, queries: 0..length, keys: 0..length };
         Ok(Self {

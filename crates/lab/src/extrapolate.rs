@@ -57,7 +57,6 @@ pub fn corpus_of(
     if let Some(path) = data {
         settings.read_from(path)?;
         (settings.data.valid_share, settings.data.test_share) = (0.0, 0.0);
-        split = Split::Train;
     }
     use whatwhere_data::Source;
     if let Source::Text(_) | Source::Fasta(_) | Source::Pairs(_) = settings.data.source {
@@ -65,8 +64,10 @@ pub fn corpus_of(
             Some(whatwhere_data::settings::File { path: folder.tokenizer() }.into());
     }
     let corpus = Corpus::load(&settings.data)?;
-    if data.is_none() && corpus.has(Split::Test) {
+    if corpus.has(Split::Test) {
         split = Split::Test;
+    } else if !corpus.has(split) && data.is_some() {
+        split = Split::Train;
     }
     Ok((corpus, split))
 }
@@ -105,7 +106,7 @@ impl Lengths {
             }
             for way in ways {
                 let outcome = if available < length {
-                    Err(format!("the text has only {available} tokens"))
+                    Err(format!("the text has only {available} tokens to predict"))
                 } else {
                     try_at(run, corpus, split, length, read, way.as_ref())
                 };

@@ -14,6 +14,7 @@ pub mod compare;
 pub mod cost;
 mod csv;
 mod error;
+mod evidence;
 pub mod extrapolate;
 pub mod grid;
 mod measure;

@@ -106,7 +106,7 @@ impl Search {
         observer: &mut dyn Observer,
     ) -> Result<Option<Option<Cell>>, Error> {
         let Ok(settings) = &cell.settings else { return Ok(Some(None)) };
-        let corpus = corpora.of(settings)?;
+        let corpus = corpora.of(settings, interrupt)?;
         let full = match comparison.budget {
             None => settings.training.steps,
             Some(budget) => budget.steps(settings, &corpus)?,

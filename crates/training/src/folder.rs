@@ -5,6 +5,7 @@
 //! | `run.json` | the format of the folder, and the program that wrote it |
 //! | `config.toml` | the settings, every value written out |
 //! | `tokenizer.json` | in the format of the `tokenizers` library |
+//! | `data.json` | what each split has: documents, bytes, tokens, and which documents are held out |
 //! | `model.safetensors` | the weights with the best validation loss (the last ones where nothing is validated) |
 //! | `last.safetensors` | weights, optimizer and data state of the last checkpoint, to go on from |
 //! | `metrics.jsonl` | one record per line |
@@ -17,7 +18,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use whatwhere_data::Tokenizer;
+use whatwhere_data::{Description, Tokenizer};
 use whatwhere_files as files;
 
 use crate::{Error, RunSettings, hash};
@@ -56,6 +57,11 @@ impl Folder {
     /// `tokenizer.json`.
     pub fn tokenizer(&self) -> PathBuf {
         self.0.join("tokenizer.json")
+    }
+
+    /// `data.json`.
+    pub fn data(&self) -> PathBuf {
+        self.0.join("data.json")
     }
 
     /// `model.safetensors`.
@@ -121,6 +127,13 @@ impl Folder {
             Some(expected) if *expected != found => Err(Error::changed(path, &found, expected)),
             _ => Ok(found),
         }
+    }
+
+    /// Writes what the data are.
+    pub fn save_data(&self, description: &Description) -> Result<(), Error> {
+        let json = serde_json::to_string_pretty(description)
+            .map_err(|e| Error::Settings(format!("{}: {e}", self.data().display())))?;
+        Ok(files::replace(&self.data(), |writer| writeln!(writer, "{json}"))?)
     }
 
     /// Writes the settings.

@@ -49,6 +49,7 @@ mod run;
 pub mod schedule;
 mod settings;
 pub mod statistics;
+mod stop;
 pub mod tensorboard;
 pub mod trainer;
 

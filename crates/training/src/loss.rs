@@ -86,6 +86,7 @@ impl Loaded {
         let weights: Vec<f32> = places.iter().map(|place| batch.weights[*place]).collect();
         let mut tokens = Sequences::new(batch.tokens.clone(), batch.rows);
         tokens.lengths = Some(batch.lengths.clone());
+        tokens.documents = Some(batch.documents.clone());
         Ok(Self {
             tokens,
             source: batch.source.as_ref().map(|source| {

@@ -5,13 +5,16 @@ use std::{cell::Cell, ops::ControlFlow, path::Path};
 use burn::tensor::activation;
 use serde::{Deserialize, Serialize};
 use whatwhere_data::Tokenizer;
+use whatwhere_random::Random;
 use whatwhere_settings::Refuses;
 use whatwhere_transformer::{
     Family, Mode, Model, Sequences,
     generate::{Beam, Generator, Sampling},
 };
 
-use crate::{Error, Folder, RunSettings, checkpoint::Checkpoint, trainer::saving};
+use crate::{
+    Error, Folder, RunSettings, checkpoint::Checkpoint, stop::StopFilter, trainer::saving,
+};
 
 /// A model, its tokenizer and its settings.
 #[derive(Debug)]
@@ -106,15 +109,6 @@ impl Run {
         mut each: impl FnMut(&str) -> ControlFlow<()>,
     ) -> Result<String, Error> {
         self.require(Family::Decoder, "generate")?;
-        let mut prompt = self.tokenizer.encode(prompt)?;
-        if prompt.is_empty() {
-            let start = self.tokenizer.end().or(self.tokenizer.begin());
-            prompt = match start {
-                Some(start) => vec![start],
-                None => self.tokenizer.encode("\n")?,
-            };
-        }
-        let mut stream = self.tokenizer.stream();
         let mut text = StopFilter::new(&generation.stop);
         let broken = Cell::new(false);
         let mut each = |text: &str| {
@@ -122,6 +116,13 @@ impl Run {
             broken.set(broken.get() || flow.is_break());
             flow
         };
+        let mut prompt = self.tokenizer.encode(prompt)?;
+        if prompt.is_empty() {
+            prompt = vec![self.first_token(generation.sampling.seed)];
+            let first = self.tokenizer.decode(&prompt);
+            let _ = text.push(first.trim(), &mut each);
+        }
+        let mut stream = self.tokenizer.stream_after(&prompt);
         self.generator.generate(
             None,
             &prompt,
@@ -139,6 +140,20 @@ impl Run {
             let _ = text.release(&mut each);
         }
         Ok(text.said)
+    }
+
+    /// What a text without a prompt begins with: a token that says so, the end of a line, or any, as the seed will have it.
+    fn first_token(&self, seed: u64) -> u32 {
+        let tokenizer = &self.tokenizer;
+        let line = || match tokenizer.encode("\n").as_deref() {
+            Ok([line]) if Some(*line) != tokenizer.unknown() => Some(*line),
+            _ => None,
+        };
+        tokenizer.end().or(tokenizer.begin()).or_else(line).unwrap_or_else(|| {
+            let all = 0..tokenizer.vocabulary() as u32;
+            let words: Vec<u32> = all.filter(|token| !tokenizer.is_special(*token)).collect();
+            words[Random::new(&[seed]).below(words.len())]
+        })
     }
 
     /// Translates line by line, in the order given.
@@ -340,79 +355,5 @@ impl Run {
             name(family),
             name(found)
         )))
-    }
-}
-
-/// Text that is said as it comes, except what may still become a stop string.
-struct StopFilter<'a> {
-    stop: &'a [String],
-    said: String,
-    held: String,
-}
-
-impl<'a> StopFilter<'a> {
-    fn new(stop: &'a [String]) -> Self {
-        Self { stop, said: String::new(), held: String::new() }
-    }
-
-    fn push(
-        &mut self,
-        text: &str,
-        each: &mut impl FnMut(&str) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
-        self.held.push_str(text);
-        let found = self.stop.iter().filter(|stop| !stop.is_empty());
-        if let Some(at) = found.filter_map(|stop| self.held.find(stop.as_str())).min() {
-            self.held.truncate(at);
-            let _ = self.release(each);
-            return ControlFlow::Break(());
-        }
-        let open = |suffix: &str| self.stop.iter().any(|stop| stop.starts_with(suffix));
-        let keep = self
-            .held
-            .char_indices()
-            .map(|(at, _)| at)
-            .find(|at| open(&self.held[*at..]))
-            .unwrap_or(self.held.len());
-        let rest = self.held.split_off(keep);
-        let flow = self.release(each);
-        self.held = rest;
-        flow
-    }
-
-    fn release(&mut self, each: &mut impl FnMut(&str) -> ControlFlow<()>) -> ControlFlow<()> {
-        if self.held.is_empty() {
-            return ControlFlow::Continue(());
-        }
-        self.said.push_str(&self.held);
-        let flow = each(&self.held);
-        self.held.clear();
-        flow
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_stops_before_a_stop_string_that_comes_in_pieces() {
-        let stop = vec!["END".to_owned(), "\n\n".to_owned()];
-        for (pieces, expected) in [
-            (vec!["one E", "N", "D two"], "one "),
-            (vec!["one E", "N", "d two"], "one ENd two"),
-            (vec!["one\n", "two\n", "\nthree"], "one\ntwo"),
-            (vec!["EEND"], "E"),
-        ] {
-            let mut filter = StopFilter::new(&stop);
-            let mut heard = String::new();
-            let mut hear = |text: &str| {
-                heard.push_str(text);
-                ControlFlow::Continue(())
-            };
-            let ended = pieces.into_iter().any(|piece| filter.push(piece, &mut hear).is_break());
-            assert!(ended || filter.release(&mut hear).is_continue());
-            assert_eq!((heard.as_str(), filter.said.as_str()), (expected, expected));
-        }
     }
 }

@@ -181,14 +181,17 @@ impl RunSettings {
         Err(Error::setting("data.objective", objective.name(), reason))
     }
 
-    /// Learns from this file or folder instead; of pairs it is a table with both sides.
+    /// Learns from this file or folder instead; of pairs a file is a table with both sides.
     pub fn read_from(&mut self, path: &Path) -> Result<(), Error> {
         match &mut self.data.source {
             Source::Text(text) => (text.path, text.valid, text.test) = (path.into(), None, None),
             Source::Fasta(fasta) => {
                 (fasta.path, fasta.valid, fasta.test) = (path.into(), None, None);
             }
+            Source::Chorales(chorales) if path.is_dir() => *chorales = chorales.in_folder(path)?,
             Source::Chorales(chorales) => chorales.path = path.into(),
+            Source::ListOps(listops) => listops.path = Some(path.into()),
+            Source::Pairs(pairs) if path.is_dir() => *pairs = pairs.in_folder(path)?,
             Source::Pairs(pairs) => {
                 *pairs = whatwhere_data::settings::Pairs {
                     source: path.into(),
@@ -205,8 +208,9 @@ impl RunSettings {
         Ok(())
     }
 
-    /// Writes out what the settings leave to the data.
+    /// Writes out what the settings leave to the data, and where the data are from any folder.
     pub fn resolve(&mut self, vocabulary: usize) -> Result<(), Error> {
+        self.data.make_absolute()?;
         if self.model.vocabulary != 0 && self.model.vocabulary < vocabulary {
             let reason = "fewer than the tokenizer has; leave it out to take as many";
             return Err(Error::setting("model.vocabulary", self.model.vocabulary, reason));

@@ -156,7 +156,9 @@ impl Block {
         let input = |x| {
             let mut input = Input::new(x);
             input.key_lengths = pass.lengths.map(<[_]>::to_vec);
-            input.documents = pass.documents.map(<[_]>::to_vec);
+            // A sequence that says nothing of documents is one.
+            let documents = pass.documents.map(<[_]>::to_vec);
+            input.documents = Some(documents.unwrap_or_else(|| vec![vec![0]]));
             input.seed = seed;
             input.path = pass.path;
             input

@@ -297,6 +297,10 @@ impl ModelSettings {
         }
         for layer in 0..self.decoder_depth() {
             let settings = self.attention(Site::Decoder, layer)?;
+            if self.segment_memory > 0 && settings.pattern.needs_documents() {
+                let reason = "with document: kept segments do not say where documents start; use one of them";
+                return Err(Error::setting("segment_memory", self.segment_memory, reason));
+            }
             if self.segment_memory > 0
                 && let Some(position) = settings.position.iter().find(|p| p.embeds())
             {

@@ -78,6 +78,10 @@ pub(crate) fn run(args: &Compare) -> anyhow::Result<()> {
         let hint = "try --over position=rotary,alibi,polar; without a command, a comparison of positions runs";
         return Err(Failure::usage("nothing to compare: found no --over", hint).into());
     }
+    if args.seeds == 0 {
+        let message = "--seeds 0: expected at least 1";
+        return Err(Failure::usage(message, "leave it out for one run of each").into());
+    }
     let axes = args
         .over
         .iter()

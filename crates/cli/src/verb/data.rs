@@ -14,9 +14,14 @@ use whatwhere_data::{
     Batch, Corpus, DataSettings, Split, Tokenizer, TokenizerSettings,
     settings::{Bpe, Bytes, Characters, Text},
 };
-use whatwhere_training::{RunSettings, trainer};
+use whatwhere_training::{RunSettings, interrupt::Interrupt, trainer};
 
-use crate::{failure::Failure, say::say, verb::Settings};
+use crate::{
+    failure::Failure,
+    progress::Preparing,
+    say::say,
+    verb::{Settings, train},
+};
 
 /// What to do with data.
 #[derive(Args, Clone, Debug)]
@@ -134,7 +139,7 @@ struct Sample {
 
 fn describe(args: &Describe) -> anyhow::Result<()> {
     let settings = args.settings.read()?;
-    let corpus = Corpus::load(&settings.data)?;
+    let corpus = train::load(&settings, &Interrupt::default())?;
     let figures = |(split, part): (&Split, &whatwhere_data::Part)| {
         let pairs = corpus.pairs(*split).unwrap_or_default();
         let mean = part.tokens as f64 / part.documents as f64;
@@ -274,10 +279,12 @@ fn train(args: &Train) -> anyhow::Result<()> {
     let source = Text { path: args.path.clone(), field: args.field.clone(), ..Text::default() };
     let settings =
         DataSettings { tokenizer: Some(tokenizer), valid_share: 0.0, ..DataSettings::of(source) };
-    let corpus = Corpus::load(&settings)?;
+    let (bar, interrupt) = (Preparing::new(), Interrupt::new()?);
+    let corpus = Corpus::load_watched(&settings, &mut |work| bar.at(work, &interrupt))?;
+    drop(bar);
     let tokenizer = corpus.tokenizer();
     tokenizer.save(&args.out).context("the tokenizer could not be written")?;
-    let part = corpus.describe().splits.get(&Split::Train).copied().unwrap_or_default();
+    let part = corpus.describe().splits.remove(&Split::Train).unwrap_or_default();
     let (bytes, tokens, vocabulary) = (part.bytes, part.tokens, tokenizer.vocabulary());
     if let Some(asked) = args.vocabulary.filter(|asked| *asked > vocabulary) {
         say!("warning: the text makes only {vocabulary} tokens, not the {asked} asked for");

@@ -7,10 +7,13 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use whatwhere_data::{Corpus, Source, Split};
+use whatwhere_data::{Source, Split};
 use whatwhere_training::{
-    Evaluation, Folder, Run, RunSettings, Translation, bleu, chrf, evaluate, trainer,
+    Evaluation, Folder, Run, RunSettings, Translation, bleu, chrf, evaluate, interrupt::Interrupt,
+    trainer,
 };
+
+use crate::verb::train;
 
 /// What to evaluate on.
 #[derive(Args, Clone, Debug)]
@@ -65,17 +68,19 @@ pub(crate) fn run(args: &Evaluate) -> anyhow::Result<()> {
         Part::Test => Split::Test,
     };
     if let Some(path) = &args.data {
-        // Other data are evaluated whole.
+        // Other data are evaluated whole, unless they have splits of their own.
         settings.read_from(path)?;
         (settings.data.valid_share, settings.data.test_share) = (0.0, 0.0);
-        split = Split::Train;
     }
     // The run's own tokens, whatever the data.
     if let Source::Text(_) | Source::Fasta(_) | Source::Pairs(_) = settings.data.source {
         let path = Folder::new(&args.run).tokenizer();
         settings.data.tokenizer = Some(whatwhere_data::settings::File { path }.into());
     }
-    let corpus = Corpus::load(&settings.data)?;
+    let corpus = train::load(&settings, &Interrupt::default())?;
+    if args.data.is_some() && !corpus.has(split) {
+        split = Split::Train;
+    }
     let batches = trainer::batches(&settings, &corpus, split)?;
     let evaluation = evaluate(run.model(), &batches, args.batches, corpus.bytes_per_token(split))?;
     let mut figures = Figures { evaluation, bleu: None, bleu_signature: None, chrf: None };

@@ -24,19 +24,19 @@ pub(crate) struct Generate {
     #[arg(long, default_value_t = 200)]
     tokens: usize,
     /// Scores are divided by it; 0 always takes the best token.
-    #[arg(long, default_value_t = 0.8)]
+    #[arg(long, default_value_t = 0.8, allow_negative_numbers = true)]
     temperature: f32,
     /// Only so many of the best tokens; 0 takes all.
     #[arg(long, default_value_t = 0)]
     top_k: usize,
     /// Only the best tokens that together have this probability.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     top_p: f32,
     /// Only tokens with this share of the best one's probability.
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     min_p: f32,
     /// Above 1, what was written becomes less likely.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     repetition_penalty: f32,
     /// A string that ends the text; can be repeated.
     #[arg(long)]

@@ -26,7 +26,7 @@ pub(crate) struct Reproduce {
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
     /// Another number of seeds than the claim's own.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
     /// Runs at the same time, each on its share of the threads; claims about speed still run one at a time.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = verb::jobs)]

@@ -8,13 +8,13 @@ use std::{
 use anyhow::Context;
 use clap::Args;
 use serde_json::json;
-use whatwhere_data::Corpus;
+use whatwhere_data::{Corpus, Source};
 use whatwhere_training::{Ending, Folder, Observer, RunSettings, Trainer, interrupt::Interrupt};
 
 use crate::{
     dashboard::Dashboard,
     failure::{Ended, Failure},
-    progress::Progress,
+    progress::{Preparing, Progress},
     say::say,
     verb::Settings,
 };
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Train) -> anyhow::Result<()> {
     );
     let settings = settings(args, &folder)?;
     let interrupt = Interrupt::new()?;
-    let corpus = Corpus::load(&settings.data)?;
+    let corpus = load(&settings, &interrupt)?;
     let mut trainer = if args.resume {
         Trainer::resume(settings, corpus.clone(), folder.clone())?
     } else {
@@ -63,6 +63,7 @@ pub(crate) fn run(args: &Train) -> anyhow::Result<()> {
             e => e.into(),
         })?
     };
+    corpus.describe().held_out().iter().for_each(|said| say!("{said}"));
     let steps = trainer.settings().training.steps;
     let mut observer: Box<dyn Observer> = if args.tui {
         Box::new(Dashboard::new(&trainer, &corpus, interrupt.clone())?)
@@ -93,6 +94,15 @@ fn settings(args: &Train, folder: &Folder) -> anyhow::Result<RunSettings> {
         settings.read_from(path)?;
     }
     Ok(settings)
+}
+
+/// The corpus. Preparing it can be interrupted.
+pub(crate) fn load(settings: &RunSettings, interrupt: &Interrupt) -> anyhow::Result<Corpus> {
+    if matches!(&settings.data.source, Source::Text(text) if text.path.as_os_str().is_empty()) {
+        say!("no --data: it reads the text that comes with the program, tiny Shakespeare");
+    }
+    let bar = Preparing::new();
+    Ok(Corpus::load_watched(&settings.data, &mut |work| bar.at(work, interrupt))?)
 }
 
 fn report(args: &Train, trainer: &Trainer, folder: &Folder, ending: Ending) -> anyhow::Result<()> {

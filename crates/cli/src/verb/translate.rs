@@ -24,7 +24,7 @@ pub(crate) struct Translate {
     #[arg(long, default_value_t = 4)]
     beam: usize,
     /// α of the length penalty; 0 favours short translations.
-    #[arg(long, default_value_t = 0.6)]
+    #[arg(long, default_value_t = 0.6, allow_negative_numbers = true)]
     length_penalty: f32,
     /// Print one JSON object for each line.
     #[arg(long)]

@@ -16,6 +16,7 @@ use whatwhere_settings::Refuses;
 use crate::{
     Error, Result,
     corpus::{Content, Corpus, Split},
+    tokenizer::Tokenizer,
 };
 
 /// Rows of tokens with what is to be predicted, all padded to one length.
@@ -33,6 +34,9 @@ pub struct Batch {
     pub weights: Vec<f32>,
     /// Tokens of each row without padding.
     pub lengths: Vec<usize>,
+    /// Where documents start in each row, ascending. The token that ends a document starts the next: what begins a document
+    /// is then predicted from that token alone, as when a model begins to write.
+    pub documents: Vec<Vec<usize>>,
     /// What the encoder reads, for `translate`.
     pub source: Option<SourceSide>,
 }
@@ -58,7 +62,13 @@ pub(crate) struct Row {
 }
 
 impl Batch {
-    fn of(rows: Vec<Row>, padding: u32) -> Self {
+    fn of(rows: Vec<Row>, tokenizer: &Tokenizer) -> Self {
+        // Weightless places may show any token where no padding was asked for.
+        let (padding, end) = (tokenizer.padding().unwrap_or(0), tokenizer.end());
+        let starts = |row: &Row| {
+            let ends = (1..row.tokens.len()).filter(|&place| Some(row.tokens[place]) == end);
+            std::iter::once(0).chain(ends).collect()
+        };
         let length = rows.iter().map(|row| row.tokens.len()).max().unwrap_or(0);
         let source_length = rows.iter().filter_map(|row| row.source.as_ref()).map(Vec::len).max();
         let mut batch = Self {
@@ -68,6 +78,7 @@ impl Batch {
             targets: Vec::with_capacity(rows.len() * length),
             weights: Vec::with_capacity(rows.len() * length),
             lengths: rows.iter().map(|row| row.tokens.len()).collect(),
+            documents: rows.iter().map(starts).collect(),
             source: source_length.map(|length| SourceSide {
                 length,
                 tokens: Vec::with_capacity(rows.len() * length),
@@ -139,7 +150,6 @@ impl BatchSize {
 #[derive(Clone, Debug)]
 pub struct Batches {
     corpus: Corpus,
-    padding: u32,
     rows: usize,
     kind: Kind,
 }
@@ -178,10 +188,8 @@ impl Batches {
                 Kind::Task(tasks::TaskRows::new(corpus, split, settings)?)
             }
         };
-        // Weightless places may show any token where no padding was asked for.
-        let padding = corpus.tokenizer().padding().unwrap_or(0);
         let rows = settings.batch.rows(settings.length);
-        Ok(Self { corpus: corpus.clone(), padding, rows, kind })
+        Ok(Self { corpus: corpus.clone(), rows, kind })
     }
 
     /// The batch of a step: the same for the same seed, whatever was asked before.
@@ -194,7 +202,7 @@ impl Batches {
             Kind::Pieces(pieces) => pieces.rows(&self.corpus, step, self.rows),
             Kind::Task(tasks) => tasks.rows(&self.corpus, step, self.rows)?,
         };
-        Ok(Batch::of(rows, self.padding))
+        Ok(Batch::of(rows, self.corpus.tokenizer()))
     }
 
     /// Whether the rows of a step begin anew instead of going on from the step before.
@@ -218,7 +226,7 @@ impl Batches {
                     Kind::Task(tasks) => tasks.held_out(&self.corpus, index),
                 })
                 .collect::<Result<Vec<Row>>>()?;
-            Ok(Batch::of(rows, self.padding))
+            Ok(Batch::of(rows, self.corpus.tokenizer()))
         })
     }
 

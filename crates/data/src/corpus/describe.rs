@@ -37,7 +37,7 @@ pub struct Description {
 }
 
 /// How much there is in a split.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Part {
     /// Documents, pairs, pieces or examples; `u64::MAX` is without end.
     pub documents: u64,
@@ -45,6 +45,67 @@ pub struct Part {
     pub bytes: u64,
     /// Tokens, of pairs the target's; 0 if they are made when asked for.
     pub tokens: u64,
+    /// Of what is held out: the first documents by name, and how much of each where that is not all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
+}
+
+/// Documents that are named.
+pub(crate) const NAMED: usize = 5;
+
+/// Tokens below which a mean over them says little: at two nats of spread its error is above 0.03.
+const FEW: u64 = 4096;
+
+impl Split {
+    fn purpose(self) -> &'static str {
+        match self {
+            Self::Train => "training",
+            Self::Valid => "validation",
+            Self::Test => "the test",
+        }
+    }
+}
+
+impl Description {
+    /// What is held out: a sentence for each split, and a warning where it is too little to rest on.
+    pub fn held_out(&self) -> Vec<String> {
+        let held = || self.splits.iter().filter(|(split, _)| **split != Split::Train);
+        if held().next().is_none() {
+            return vec!["nothing is held out: no loss is measured on unseen data".into()];
+        }
+        let sentences = held().map(|(split, part)| part.sentence(*split));
+        let few = held().filter(|(_, part)| (1..FEW).contains(&part.tokens)).map(|(split, part)| {
+            format!(
+                "warning: only {} tokens are held out for {}, and a loss on fewer than {FEW} says little; \
+                 use more text, a larger data.{}_share or a file of its own",
+                part.tokens,
+                split.purpose(),
+                split.name()
+            )
+        });
+        sentences.chain(few).collect()
+    }
+}
+
+impl Part {
+    fn sentence(&self, split: Split) -> String {
+        let mut said = format!("held out for {}: ", split.purpose());
+        if self.tokens > 0 {
+            said += &format!("{} tokens in ", self.tokens);
+        }
+        said += &match (self.documents, self.bytes) {
+            (1, 1..) => "1 document".into(),
+            (many, 1..) => format!("{many} documents"),
+            (many, 0) => format!("{many} examples"),
+        };
+        if !self.names.is_empty() {
+            said += &format!(", {}", self.names.join(", "));
+        }
+        match self.documents.saturating_sub(self.names.len() as u64) {
+            more if more > 0 && !self.names.is_empty() => said + &format!(" and {more} more"),
+            _ => said,
+        }
+    }
 }
 
 impl fmt::Display for Description {

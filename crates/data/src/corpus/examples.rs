@@ -58,7 +58,7 @@ impl Corpus {
         hash.add(tokenizer.to_json()?.as_bytes());
         let mut parts = BTreeMap::new();
         for (split, documents) in counts {
-            parts.insert(split, Part { documents, bytes: 0, tokens: 0 });
+            parts.insert(split, Part { documents, ..Part::default() });
             hash.add(&documents.to_le_bytes());
             // Some examples stand for all: they change when the parameters or their making change.
             for number in 0..SAMPLED {

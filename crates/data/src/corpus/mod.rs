@@ -6,19 +6,22 @@ mod pairs;
 
 use std::{
     collections::BTreeMap,
+    ops::ControlFlow,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
+pub(crate) use describe::NAMED;
 pub use describe::{Description, Part, Split};
 pub(crate) use examples::example_random;
 pub use pairs::Pair;
 use whatwhere_settings::Refuses;
 
 use crate::{
-    Error, Result,
+    Error, Result, Watch,
     embedded::shakespeare,
     encode::{Encoded, Sorted, Texts},
+    read::Document,
     settings::{DataSettings, Objective, Source, Text},
     task::{Example, ListOps},
     tokenizer::Tokenizer,
@@ -56,16 +59,22 @@ pub(crate) enum Content {
 impl Corpus {
     /// Reads the source, makes or loads the tokenizer, and encodes every split.
     pub fn load(settings: &DataSettings) -> Result<Self> {
+        Self::load_watched(settings, &mut |_| ControlFlow::Continue(()))
+    }
+
+    /// [`Self::load`], heard and perhaps ended by somebody.
+    pub fn load_watched(settings: &DataSettings, watch: Watch) -> Result<Self> {
         settings.check()?;
-        let stream =
-            |main, valid, test| Self::stream(Sorted::new(main, valid, test, settings)?, settings);
+        let mut stream = |main, valid, test| {
+            Self::stream(Sorted::new(main, valid, test, settings)?, settings, watch)
+        };
         match &settings.source {
             Source::Text(text) => {
                 let files =
                     |path: &PathBuf| Texts::Files { path: path.clone(), field: text.field.clone() };
                 let (valid, test) = (text.valid.as_ref().map(files), text.test.as_ref().map(files));
                 let main = match text.path.as_os_str().is_empty() {
-                    true => Texts::Memory(vec![shakespeare()]),
+                    true => given(vec![("tiny Shakespeare".into(), shakespeare())], false),
                     false => files(&text.path),
                 };
                 stream(main, valid, test)
@@ -78,7 +87,7 @@ impl Corpus {
                     (fasta.valid.as_ref().map(files), fasta.test.as_ref().map(files));
                 stream(files(&fasta.path), valid, test)
             }
-            Source::Pairs(pairs) => Self::of_pairs(pairs, settings),
+            Source::Pairs(pairs) => Self::of_pairs(pairs, settings, watch),
             Source::Chorales(chorales) => Self::of_chorales(chorales, settings),
             Source::ListOps(ListOps { path: Some(path), .. }) => Self::of_listops(path, settings),
             _ => Self::of_task(settings),
@@ -87,18 +96,26 @@ impl Corpus {
 
     /// A corpus of texts that the caller has, each a document; only tokenizer, objective, shares and cache of the settings count.
     pub fn from_texts(texts: Vec<String>, settings: &DataSettings) -> Result<Self> {
-        Self::in_memory(Texts::Memory(texts), settings)
+        let name = |i: usize| format!("text {i}");
+        let named = texts.into_iter().enumerate().map(|(i, text)| (name(i), text)).collect();
+        Self::in_memory(named, false, settings)
     }
 
     /// [`Self::from_texts`] of texts with names, which decide what is held out: it stays so when the texts change.
     pub fn from_named_texts(texts: Vec<(String, String)>, settings: &DataSettings) -> Result<Self> {
-        Self::in_memory(Texts::Named(texts), settings)
+        Self::in_memory(texts, true, settings)
     }
 
-    fn in_memory(texts: Texts, settings: &DataSettings) -> Result<Self> {
+    fn in_memory(
+        texts: Vec<(String, String)>,
+        by_name: bool,
+        settings: &DataSettings,
+    ) -> Result<Self> {
+        let texts = given(texts, by_name);
         let settings = &DataSettings { source: Text::default().into(), ..settings.clone() };
         settings.check()?;
-        Self::stream(Sorted::new(texts, None, None, settings)?, settings)
+        let sorted = Sorted::new(texts, None, None, settings)?;
+        Self::stream(sorted, settings, &mut |_| ControlFlow::Continue(()))
     }
 
     /// What cut the text into tokens.
@@ -173,10 +190,16 @@ impl Corpus {
         Self(Arc::new(Inner { tokenizer, objective, content, parts, fingerprint }))
     }
 
-    fn stream(sorted: Sorted, settings: &DataSettings) -> Result<Self> {
-        let Encoded { tokenizer, splits, parts, fingerprint } = sorted.encode(settings)?;
+    fn stream(sorted: Sorted, settings: &DataSettings, watch: Watch) -> Result<Self> {
+        let Encoded { tokenizer, splits, parts, fingerprint } = sorted.encode(settings, watch)?;
         Ok(Self::new(tokenizer, Content::Stream(splits), parts, fingerprint, settings))
     }
+}
+
+/// Texts with their names, in memory.
+fn given(texts: Vec<(String, String)>, by_name: bool) -> Texts {
+    let documents = texts.into_iter().map(|(name, text)| Document { name, text }).collect();
+    Texts::Held { documents, by_name }
 }
 
 fn present(setting: &'static str, path: &Path) -> Result<()> {

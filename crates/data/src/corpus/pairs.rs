@@ -6,9 +6,9 @@ use whatwhere_random::Fingerprint;
 
 use super::{Content, Corpus, Part, Split, present};
 use crate::{
-    Result,
+    Result, Watch,
     read::{self, Sides},
-    settings::{DataSettings, Pairs, TokenizerSettings},
+    settings::{DataSettings, Kmers, Pairs, TokenizerSettings},
     split::{Shares, by_document},
     tokenizer::{Special, Tokenizer},
 };
@@ -27,11 +27,11 @@ pub struct Pair {
 }
 
 impl Corpus {
-    pub(super) fn of_pairs(pairs: &Pairs, settings: &DataSettings) -> Result<Self> {
+    pub(super) fn of_pairs(pairs: &Pairs, settings: &DataSettings, watch: Watch) -> Result<Self> {
         present("source.source", &pairs.source)?;
         let texts = pair_texts(pairs, settings)?;
         let specials = [Special::Padding, Special::Begin, Special::End];
-        let tokenizer = pair_tokenizer(&texts, settings, &specials)?;
+        let tokenizer = pair_tokenizer(&texts, settings, &specials, watch)?;
         let mut hash = Fingerprint::new();
         let mut splits = BTreeMap::new();
         let mut parts: BTreeMap<Split, Part> = BTreeMap::new();
@@ -91,6 +91,7 @@ fn pair_tokenizer(
     texts: &BTreeMap<Split, Vec<Sides>>,
     settings: &DataSettings,
     specials: &[Special],
+    watch: Watch,
 ) -> Result<Tokenizer> {
     let both = |split: Split| {
         let sides = texts.get(&split).into_iter().flatten();
@@ -102,8 +103,12 @@ fn pair_tokenizer(
             let known = both(Split::Train).flat_map(str::chars).collect();
             Tokenizer::of_characters(&known, &[specials, &[Special::Unknown]].concat())
         }
+        TokenizerSettings::Kmers(Kmers { length }) => {
+            let known = both(Split::Train).flat_map(str::chars).collect();
+            Tokenizer::of_kmers(length, &known, &[specials, &[Special::Unknown]].concat())
+        }
         TokenizerSettings::Bpe(bpe) => {
-            Tokenizer::train(both(Split::Train), bpe.vocabulary, specials)
+            Tokenizer::train_watched(both(Split::Train), bpe.vocabulary, specials, watch)
         }
         TokenizerSettings::File(file) => Tokenizer::load(&file.path)?.extended(specials),
     }

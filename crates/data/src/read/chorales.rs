@@ -21,7 +21,7 @@ pub(crate) struct Pieces {
 /// Reads the pieces of all splits.
 pub(crate) fn chorales(path: &Path) -> Result<Pieces> {
     let name = path.display().to_string();
-    let text = whole(&name, &mut open(path)?)?;
+    let text = whole(&name, &mut open(path)?.1)?;
     let file: BTreeMap<String, Vec<Vec<Vec<f64>>>> = serde_json::from_str(&text).map_err(|e| {
         let expected = "expected an object of train, valid and test, each a list of pieces of steps of pitches";
         Error::content(&name, format!("{expected}: {e}"))

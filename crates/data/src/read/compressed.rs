@@ -1,4 +1,4 @@
-//! Gzip and Zstandard streams, of one member or frame or several.
+//! Gzip, Zstandard and xz streams, of one member or frame or several.
 
 use std::io::{self, Read};
 
@@ -7,9 +7,29 @@ use ruzstd::decoding::{
     errors::{FrameDecoderError, ReadFrameHeaderError},
 };
 
-/// The content of a gzip stream.
-pub(super) fn gzip<R: Read>(reader: R) -> impl Read {
-    flate2::read::MultiGzDecoder::new(reader)
+/// The ending of a lower-case name that says how the file is compressed.
+pub(super) fn ending(kind: &str) -> Option<&'static str> {
+    [".gz", ".zst", ".xz", ".tgz"].into_iter().find(|ending| kind.ends_with(ending))
+}
+
+/// The name without the ending of its compression, and the content; none if it is not compressed.
+pub(super) fn opened<'a>(
+    kind: &str,
+    reader: &'a mut dyn Read,
+) -> Option<(String, Box<dyn Read + 'a>)> {
+    let ending = ending(kind)?;
+    let packed = if ending == ".tgz" { ".tar" } else { "" };
+    let inner = format!("{}{packed}", &kind[..kind.len() - ending.len()]);
+    Some((inner, self::reader(ending, reader)))
+}
+
+/// The content of a stream with this ending.
+pub(super) fn reader<'a, R: Read + 'a>(ending: &str, reader: R) -> Box<dyn Read + 'a> {
+    match ending {
+        ".zst" => Box::new(Zstandard { reader, decoder: FrameDecoder::new(), inside: false }),
+        ".xz" => Box::new(lzma_rust2::XzReader::new(reader, true)),
+        _ => Box::new(flate2::read::MultiGzDecoder::new(reader)),
+    }
 }
 
 /// The content of a Zstandard stream.

@@ -12,7 +12,7 @@ use crate::{
 pub(crate) fn listops(path: &Path) -> Result<Vec<Example>> {
     let name = path.display().to_string();
     let mut examples = Vec::new();
-    lines(&name, &mut open(path)?, &mut |number, line| {
+    lines(&name, &mut open(path)?.1, &mut |number, line| {
         let value = line.split_once('\t').filter(|(value, _)| {
             value.len() == 1 && value.bytes().all(|byte| byte.is_ascii_digit())
         });

@@ -3,16 +3,20 @@
 //! [`documents`] visits one document at a time, so that a corpus need not fit in memory; a document must.
 //! What a file is, its name says: `books.tar.zst` is unpacked, `reviews.jsonl.gz` is read line by line.
 
+mod archive;
 mod chorales;
 mod compressed;
 mod fasta;
 mod listops;
 mod pairs;
+mod parquet;
+mod table;
+mod zip;
 
 use std::{
     fs,
     io::{BufRead, BufReader, Read},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 pub(crate) use chorales::{Pieces, VOICES, chorales};
@@ -20,11 +24,11 @@ pub(crate) use compressed::zstandard;
 pub(crate) use fasta::fasta;
 pub(crate) use listops::listops;
 pub(crate) use pairs::{Sides, pairs};
-use whatwhere_settings::Refuses;
 
 use crate::{Error, Result};
 
 /// A text with the name of where it stood.
+#[derive(Clone)]
 pub(crate) struct Document {
     pub(crate) name: String,
     pub(crate) text: String,
@@ -68,61 +72,44 @@ fn text(
     field: &str,
     visit: &mut dyn FnMut(Document) -> Result<()>,
 ) -> Result<()> {
-    let lower = kind.to_ascii_lowercase();
-    let peeled = |ending: &str| &kind[..kind.len() - ending.len()];
-    if lower.ends_with(".gz") {
-        return text(name, peeled(".gz"), &mut compressed::gzip(reader), field, visit);
+    let kind = kind.to_ascii_lowercase();
+    if let Some((kind, mut reader)) = compressed::opened(&kind, reader) {
+        return text(name, &kind, &mut reader, field, visit);
     }
-    if lower.ends_with(".zst") {
-        return text(name, peeled(".zst"), &mut compressed::zstandard(reader), field, visit);
+    let mut inside = |inner: &str, reader: &mut dyn Read| text(inner, inner, reader, field, visit);
+    if kind.ends_with(".tar") {
+        return archive::tar(name, reader, &mut inside);
     }
-    if lower.ends_with(".tgz") {
-        return archive(name, &mut compressed::gzip(reader), field, visit);
+    if kind.ends_with(".zip") {
+        return zip::zip(name, reader, &mut inside);
     }
-    if lower.ends_with(".tar") {
-        return archive(name, reader, field, visit);
-    }
-    if lower.ends_with(".jsonl") || lower.ends_with(".tsv") {
-        return lines(name, reader, &mut |number, line| {
-            let at = format!("{name}, line {number}");
-            let text = if lower.ends_with(".tsv") {
-                column(&at, &line, field)?.to_string()
-            } else {
-                key(&at, &line, field)?
-            };
-            visit(Document { name: at, text })
-        });
+    if table::is_table(&kind) {
+        let mut row = |at, [text]: [String; 1]| visit(Document { name: at, text });
+        return table::table(name, &kind, reader, [field], &mut row);
     }
     let text = whole(name, reader)?;
     visit(Document { name: name.to_string(), text })
 }
 
-fn archive(
-    name: &str,
-    reader: &mut dyn Read,
-    field: &str,
-    visit: &mut dyn FnMut(Document) -> Result<()>,
-) -> Result<()> {
-    let mut archive = tar::Archive::new(reader);
-    for entry in archive.entries().map_err(Error::file(name))? {
-        let mut entry = entry.map_err(Error::file(name))?;
-        if entry.header().entry_type().is_file() {
-            let path: PathBuf = entry.path().map_err(Error::file(name))?.into_owned();
-            let inside = format!("{name}/{}", path.display());
-            text(&inside, &inside, &mut entry, field, visit)?;
-        }
+/// Opens a file, compressed or not, but not packed; with its name as it would be without compression.
+pub(crate) fn open(path: &Path) -> Result<(String, Box<dyn Read>)> {
+    let mut reader: Box<dyn Read> =
+        Box::new(BufReader::new(fs::File::open(path).map_err(Error::file(path))?));
+    let mut kind = path.display().to_string().to_ascii_lowercase();
+    while let Some(ending) = compressed::ending(&kind) {
+        let length = kind.len() - ending.len();
+        reader = compressed::reader(ending, reader);
+        kind.truncate(length);
     }
-    Ok(())
+    Ok((kind, reader))
 }
 
-/// Opens a file, compressed or not, but not packed.
-pub(crate) fn open(path: &Path) -> Result<Box<dyn Read>> {
-    let file = BufReader::new(fs::File::open(path).map_err(Error::file(path))?);
-    Ok(match path.extension().and_then(|ending| ending.to_str()) {
-        Some("gz") => Box::new(compressed::gzip(file)),
-        Some("zst") => Box::new(compressed::zstandard(file)),
-        _ => Box::new(file),
-    })
+/// A file's name without the endings of its compression.
+pub(crate) fn uncompressed(name: &str) -> &str {
+    match compressed::ending(&name.to_ascii_lowercase()) {
+        Some(ending) => uncompressed(&name[..name.len() - ending.len()]),
+        None => name,
+    }
 }
 
 /// The whole text of a reader, without a byte order mark.
@@ -171,31 +158,4 @@ fn not_utf8(name: &str, place: usize, found: u8) -> Error {
         name,
         format!("byte {place} is {found:#04x}, which is not UTF-8; convert it first"),
     )
-}
-
-/// A column of a line of tab-separated values, counted from 1.
-pub(crate) fn column<'a>(at: &str, line: &'a str, field: &str) -> Result<&'a str> {
-    let Some(number) = field.parse::<usize>().ok().filter(|&number| number > 0) else {
-        let reason = "expected the number of a column, counted from 1, for a .tsv file";
-        return Err(Error::setting("source.field", format!("{field:?}"), reason));
-    };
-    line.split('\t').nth(number - 1).ok_or_else(|| {
-        let found = line.split('\t').count();
-        Error::content(at, format!("has {found} columns, expected at least {number}"))
-    })
-}
-
-/// The text at a key of a line of JSON.
-pub(crate) fn key(at: &str, line: &str, field: &str) -> Result<String> {
-    let value: serde_json::Value = serde_json::from_str(line)
-        .map_err(|error| Error::content(at, format!("is not JSON: {error}")))?;
-    match &value[field] {
-        serde_json::Value::String(text) => Ok(text.clone()),
-        _ => {
-            let keys: Vec<&str> =
-                value.as_object().into_iter().flatten().map(|(k, _)| k.as_str()).collect();
-            let reason = format!("has no text at the key {field:?}; found the keys {keys:?}");
-            Err(Error::content(at, reason))
-        }
-    }
 }

@@ -1,8 +1,8 @@
-//! Pairs of lines: two parallel files, or one table (`.tsv`, `.txt` with tabs, `.jsonl`).
+//! Pairs of lines: two parallel files, or one table (`.csv`, `.tsv`, `.txt` with tabs, `.jsonl`).
 
 use std::path::Path;
 
-use super::{column, decoded, key, lines, open};
+use super::{decoded, open};
 use crate::{Error, Result};
 
 /// The two sides of a pair.
@@ -24,15 +24,9 @@ pub(crate) fn pairs(source: &Path, target: &Path, fields: (&str, &str)) -> Resul
 
 fn table(path: &Path, (source, target): (&str, &str)) -> Result<Vec<Sides>> {
     let name = path.display().to_string();
-    let stem = name.trim_end_matches(".gz").trim_end_matches(".zst");
+    let (kind, mut reader) = open(path)?;
     let mut pairs = Vec::new();
-    lines(&name, &mut open(path)?, &mut |number, line| {
-        let at = format!("{name}, line {number}");
-        let (from, to) = if stem.ends_with(".jsonl") {
-            (key(&at, &line, source)?, key(&at, &line, target)?)
-        } else {
-            (column(&at, &line, source)?.to_string(), column(&at, &line, target)?.to_string())
-        };
+    super::table::table(&name, &kind, &mut reader, [source, target], &mut |_, [from, to]| {
         pairs.push((from.trim().to_string(), to.trim().to_string()));
         Ok(())
     })?;
@@ -57,7 +51,7 @@ fn parallel(source: &Path, target: &Path) -> Result<Vec<Sides>> {
 fn all_lines(path: &Path) -> Result<Vec<String>> {
     use std::io::BufRead;
     let name = path.display().to_string();
-    std::io::BufReader::new(open(path)?)
+    std::io::BufReader::new(open(path)?.1)
         .split(b'\n')
         .enumerate()
         .map(|(i, line)| {

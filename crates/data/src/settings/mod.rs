@@ -1,5 +1,6 @@
 //! Settings of a corpus, from one definition: what to read, how to cut it into tokens, what to predict.
 
+mod folder;
 mod objective;
 mod source;
 mod tokens;
@@ -12,7 +13,7 @@ use whatwhere_settings::{Refuses, choice, schema::in_order};
 
 pub use objective::{Examples, Masked, NextToken, Translate};
 pub use source::{Chorales, Fasta, Pairs, Text};
-pub use tokens::{Bpe, Bytes, Characters, File};
+pub use tokens::{Bpe, Bytes, Characters, File, Kmers};
 
 use crate::{
     Error, Result,
@@ -26,7 +27,7 @@ use crate::{
 pub struct DataSettings {
     /// What is read or made; default a text without a path, which the caller supplies.
     pub source: Source,
-    /// How text is cut into tokens; default `bytes` for text, `bpe` for pairs, `characters` for FASTA.
+    /// How text is cut into tokens; default `bytes` for text, `bpe` for pairs, `characters` for FASTA, which `kmers` suit too.
     /// Chorales and tasks have symbols of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokenizer: Option<TokenizerSettings>,
@@ -34,8 +35,8 @@ pub struct DataSettings {
     /// encoder, `translate` for both.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub objective: Option<Objective>,
-    /// Share of the documents, or the tail of the only one, kept for validation; default 0.1.
-    /// Not used where the source names a file for it.
+    /// Share of the text kept for validation; default 0.1. Whole documents where they are many and alike; of documents that
+    /// are more than a tenth of everything, the tail. Not used where the source names a file for it.
     pub valid_share: f64,
     /// Share kept for the test, after the one for validation; default 0.
     pub test_share: f64,
@@ -106,7 +107,41 @@ impl DataSettings {
                 format!("expected at least {SMALLEST_BPE}: 256 bytes and the special tokens");
             return Err(Error::setting("tokenizer.vocabulary", vocabulary, reason));
         }
+        if let Some(TokenizerSettings::Kmers(Kmers { length })) = self.tokenizer
+            && !(1..=8).contains(&length)
+        {
+            let reason = "expected 1 to 8: there are 4 to its power of them";
+            return Err(Error::setting("tokenizer.length", length, reason));
+        }
         self.check_objective()
+    }
+
+    /// Makes all paths absolute, so that they are found from any folder.
+    pub fn make_absolute(&mut self) -> Result<()> {
+        let mut paths: Vec<&mut PathBuf> = self.cache.iter_mut().collect();
+        if let Some(TokenizerSettings::File(file)) = &mut self.tokenizer {
+            paths.push(&mut file.path);
+        }
+        match &mut self.source {
+            Source::Text(Text { path, valid, test, .. })
+            | Source::Fasta(Fasta { path, valid, test, .. }) => {
+                paths.push(path);
+                paths.extend(valid.iter_mut().chain(test));
+            }
+            Source::Chorales(Chorales { path }) => paths.push(path),
+            Source::ListOps(ListOps { path, .. }) => paths.extend(path),
+            Source::Pairs(pairs) => {
+                paths.extend([&mut pairs.source, &mut pairs.target]);
+                paths.extend(pairs.valid_source.iter_mut().chain(&mut pairs.valid_target));
+                paths.extend(pairs.test_source.iter_mut().chain(&mut pairs.test_target));
+            }
+            _ => {}
+        }
+        for path in paths.into_iter().filter(|path| !path.as_os_str().is_empty()) {
+            let found = path.canonicalize().or_else(|_| std::path::absolute(&*path));
+            *path = found.map_err(Error::file(&*path))?;
+        }
+        Ok(())
     }
 
     /// What is predicted, with the default of the source resolved.
@@ -172,6 +207,7 @@ choice! {
     TokenizerSettings {
         Bytes => "bytes",
         Characters => "characters",
+        Kmers => "kmers",
         Bpe => "bpe",
         File => "file",
     }

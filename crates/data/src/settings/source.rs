@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// Text for a language model: a file, a folder of files, or an archive of them.
 ///
-/// Compressed (`.gz`, `.zst`), packed (`.tar`, `.tar.gz`, `.tar.zst`) and both together are opened by their name.
-/// A file is a document; so is each line of `.jsonl` and `.tsv`.
+/// Compressed (`.gz`, `.zst`, `.xz`), packed (`.tar`, `.zip`) and both together (`.tar.zst`) are opened by their name.
+/// A file is a document; so is each row of `.jsonl`, `.csv`, `.tsv` and, where the build has it, `.parquet`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Text {
@@ -20,7 +20,7 @@ pub struct Text {
     /// File or folder for the test; default none, so that `test_share` applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test: Option<PathBuf>,
-    /// Key of the text in `.jsonl`, or its column in `.tsv`, counted from 1; default `text`.
+    /// Key of the text in `.jsonl`, or its column in a table: a number counted from 1, or a name in its first row; default `text`.
     pub field: String,
 }
 
@@ -50,9 +50,9 @@ pub struct Pairs {
     /// Target side for the test; default none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_target: Option<PathBuf>,
-    /// In a table: column of the source counted from 1, or its key in `.jsonl`; default `1`.
+    /// In a table: column of the source counted from 1, or its name, or its key in `.jsonl`; default `1`.
     pub source_field: String,
-    /// In a table: column of the target counted from 1, or its key in `.jsonl`; default `2`.
+    /// In a table: column of the target counted from 1, or its name, or its key in `.jsonl`; default `2`.
     pub target_field: String,
 }
 

@@ -15,6 +15,21 @@ pub struct Bytes {}
 #[serde(deny_unknown_fields, default)]
 pub struct Characters {}
 
+/// A token for each word of so many bases `ACGT`, one after another; single letters where fewer follow or another comes.
+/// Of 6, Dalla-Torre et al. 2023 (Nucleotide Transformer), <https://doi.org/10.1101/2023.01.11.523679>.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Kmers {
+    /// Bases of a token, 1 to 8; default 6.
+    pub length: usize,
+}
+
+impl Default for Kmers {
+    fn default() -> Self {
+        Self { length: 6 }
+    }
+}
+
 /// Byte-level BPE, trained on the training text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]

@@ -2,14 +2,19 @@
 //!
 //! Each is written as the JSON of the `tokenizers` crate and read back, so that what runs is what is saved.
 
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap},
+    ops::ControlFlow,
+};
 
 use serde_json::{Map, Value, json};
-use tokenizers::models::{TrainerWrapper, bpe::BpeTrainer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
-use super::{Form, Special, Tokenizer, pieces, refused};
-use crate::Result;
+use super::{
+    Form, Special, Tokenizer, pieces,
+    train::{Learnt, learn},
+};
+use crate::{Result, Watch};
 
 impl Tokenizer {
     /// A token for each byte, its value; then the special tokens.
@@ -27,6 +32,23 @@ impl Tokenizer {
         build(merges(vocabulary, unknown), Value::Null, json!({ "type": "Fuse" }))?.with(specials)
     }
 
+    /// A token for each word of `length` bases, in the order of the alphabet; then single letters, then the special tokens.
+    pub fn of_kmers(length: usize, letters: &BTreeSet<char>, specials: &[Special]) -> Result<Self> {
+        let word = |number: usize| -> String {
+            let base = |place: usize| b"ACGT"[(number >> (2 * place)) & 3];
+            (0..length).rev().map(|place| char::from(base(place))).collect()
+        };
+        let unknown = Special::Unknown.names()[0];
+        let letters: BTreeSet<String> =
+            "ACGT".chars().chain(letters.iter().copied()).map(String::from).collect();
+        let names = (0..1 << (2 * length)).map(word).filter(|word| word.len() > 1).chain(letters);
+        let model = json!({ "type": "WordLevel", "vocab": numbered(names), "unk_token": unknown });
+        let split = json!({
+            "type": "Split", "pattern": { "Regex": kmer_rule(length) }, "behavior": "Isolated", "invert": false
+        });
+        build(model, split, json!({ "type": "Fuse" }))?.with(specials)
+    }
+
     /// A token for each word, in the given order; then the special tokens. Text is words between spaces.
     pub fn of_words(words: &[String], specials: &[Special]) -> Result<Self> {
         let unknown = Special::Unknown.names()[0]; // Named in every file of this kind, with or without an id.
@@ -41,20 +63,25 @@ impl Tokenizer {
         vocabulary: usize,
         specials: &[Special],
     ) -> Result<Self> {
-        let model = merges(std::iter::empty(), None);
-        let tokenizer = build(model, byte_level(true), byte_level(true))?;
-        let mut inner = tokenizer.inner;
-        let trainer = BpeTrainer::builder()
-            .vocab_size(vocabulary.saturating_sub(specials.len()))
-            .min_frequency(2)
-            .show_progress(false)
-            .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
-            .build();
-        let parts: Vec<&str> = texts.flat_map(pieces).collect();
-        inner
-            .train(&mut TrainerWrapper::BpeTrainer(trainer), parts.into_iter())
-            .map_err(refused)?;
-        Self::from_json(inner.to_string(false).map_err(refused)?.as_bytes())?.with(specials)
+        Self::train_watched(texts, vocabulary, specials, &mut |_| ControlFlow::Continue(()))
+    }
+
+    /// [`Self::train`], heard and perhaps ended by somebody.
+    pub(crate) fn train_watched<'a>(
+        texts: impl Iterator<Item = &'a str>,
+        vocabulary: usize,
+        specials: &[Special],
+        watch: Watch,
+    ) -> Result<Self> {
+        let mut alphabet: Vec<char> = (0..=255).map(character_of).collect();
+        alphabet.sort_unstable();
+        let pieces: Vec<&str> = texts.flat_map(pieces).collect();
+        let vocabulary = vocabulary.saturating_sub(specials.len());
+        let cut = ByteLevel::new(false, false, true);
+        let Learnt { names, merges } = learn(&pieces, &cut, alphabet, vocabulary, watch)?;
+        let mut model = self::merges(names.into_iter(), None);
+        model["merges"] = json!(merges);
+        build(model, byte_level(true), byte_level(true))?.with(specials)
     }
 
     /// An existing tokenizer with the special tokens it lacks.
@@ -92,11 +119,23 @@ pub(super) fn form(file: &Value, names: &[String]) -> Form {
             };
             Form::Characters(ids().filter_map(|(n, id)| Some((single(n)?, id))).collect())
         }
+        (Some("WordLevel"), Some("Split"), Some("Fuse")) if plain => {
+            let rule = file["pre_tokenizer"]["pattern"]["Regex"].as_str();
+            match (1..=8).find(|length| rule == Some(kmer_rule(*length).as_str())) {
+                Some(length) => Form::Kmers(length, ids().map(|(n, id)| (n.clone(), id)).collect()),
+                None => Form::Other,
+            }
+        }
         (Some("WordLevel"), Some("WhitespaceSplit"), None) if plain => {
             Form::Words(ids().map(|(n, id)| (n.clone(), id)).collect::<HashMap<_, _>>())
         }
         _ => Form::Other,
     }
+}
+
+/// What is one token: so many bases, or any single character.
+fn kmer_rule(length: usize) -> String {
+    format!("[ACGT]{{{length}}}|[\\s\\S]")
 }
 
 /// GPT-2's printable character for a byte: itself where it is printable, else one from U+0100 on.

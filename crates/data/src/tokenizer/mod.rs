@@ -1,9 +1,10 @@
 //! Text to tokens and back, on the `tokenizers` crate: every tokenizer is saved as a standard `tokenizer.json`.
 //!
-//! [`Tokenizer`] is the public thing; `make` builds the ones we define ourselves, `stream` decodes token by token.
+//! [`Tokenizer`] is the public thing; `make` builds the ones we define ourselves, `train` learns merges, `stream` decodes token by token.
 
 mod make;
 mod stream;
+mod train;
 
 use std::{collections::HashMap, fmt, io::Write, path::Path};
 
@@ -28,6 +29,8 @@ enum Form {
     Bytes,
     /// Token = character.
     Characters(HashMap<char, u32>),
+    /// Token = so many bases, or a character.
+    Kmers(usize, HashMap<String, u32>),
     /// Token = word between spaces.
     Words(HashMap<String, u32>),
     /// Byte-level BPE: tokens spell bytes.
@@ -104,6 +107,15 @@ impl Tokenizer {
                         .ok_or(Error::Character { character, vocabulary: self.vocabulary() })
                 })
                 .collect(),
+            Form::Kmers(length, ids) => kmers(text, *length)
+                .map(|word| {
+                    let unknown = || Error::Character {
+                        character: word.chars().next().unwrap_or_default(),
+                        vocabulary: self.vocabulary(),
+                    };
+                    ids.get(word).copied().or(self.specials.unknown).ok_or_else(unknown)
+                })
+                .collect(),
             Form::Words(ids) => text
                 .split_whitespace()
                 .map(|word| {
@@ -134,7 +146,7 @@ impl Tokenizer {
                 let bytes: Vec<u8> = tokens.iter().flat_map(|&token| self.bytes(token)).collect();
                 String::from_utf8_lossy(&bytes).into_owned()
             }
-            Form::Characters(_) => {
+            Form::Characters(_) | Form::Kmers(..) => {
                 tokens.iter().filter_map(|&token| self.spelling(token)).collect()
             }
             Form::Words(_) => {
@@ -168,6 +180,11 @@ impl Tokenizer {
     /// Decodes token by token, holding back characters that are not complete.
     pub fn stream(&self) -> Decoder<'_> {
         Decoder::new(self)
+    }
+
+    /// [`Self::stream`] of what follows these tokens: with the blank between words, where words have one.
+    pub fn stream_after(&self, tokens: &[u32]) -> Decoder<'_> {
+        Decoder::after(self, tokens)
     }
 
     /// Whether words bring the blank before them, as those of byte-level BPE do: ` the` is one token.
@@ -283,6 +300,19 @@ impl fmt::Debug for Tokenizer {
 
 fn refused(error: impl fmt::Display) -> Error {
     Error::Tokenizer(error.to_string())
+}
+
+/// Words of so many bases, and what stands between them character by character.
+fn kmers(text: &str, length: usize) -> impl Iterator<Item = &str> {
+    let is_base = |byte: &u8| b"ACGT".contains(byte);
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let whole = rest.as_bytes().get(..length).is_some_and(|word| word.iter().all(is_base));
+        let end = if whole { length } else { rest.chars().next()?.len_utf8() };
+        let (word, after) = rest.split_at(end);
+        rest = after;
+        Some(word)
+    })
 }
 
 const PIECE: usize = 1 << 16; // Bytes: enough to keep a core busy, little enough for its memory.

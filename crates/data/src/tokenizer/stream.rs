@@ -19,6 +19,16 @@ impl<'a> Decoder<'a> {
         Self { tokenizer, bytes: Vec::new(), tokens: Vec::new(), done: 0 }
     }
 
+    /// Goes on after tokens whose text is known.
+    pub(super) fn after(tokenizer: &'a Tokenizer, tokens: &[u32]) -> Self {
+        let mut decoder = Self::new(tokenizer);
+        if let Form::Words(_) | Form::Other = tokenizer.form {
+            decoder.tokens = tokens.to_vec();
+            decoder.done = tokenizer.decode(tokens).len();
+        }
+        decoder
+    }
+
     /// The text that a further token completes, possibly none.
     pub fn push(&mut self, token: u32) -> String {
         match self.tokenizer.form {
@@ -26,7 +36,7 @@ impl<'a> Decoder<'a> {
                 self.bytes.extend(self.tokenizer.bytes(token));
                 self.complete()
             }
-            Form::Characters(_) | Form::Words(_) | Form::Other => {
+            Form::Characters(_) | Form::Kmers(..) | Form::Words(_) | Form::Other => {
                 self.tokens.push(token);
                 let text = self.tokenizer.decode(&self.tokens);
                 if text.ends_with(char::REPLACEMENT_CHARACTER) {

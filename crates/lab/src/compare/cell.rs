@@ -32,6 +32,9 @@ pub struct Trained {
     pub length: usize,
     /// The split that the figures are of.
     pub split: String,
+    /// What was held out, in words.
+    #[serde(default)]
+    pub held_out: Vec<String>,
     /// At the trained length.
     pub quality: Evaluation,
     /// BLEU of translations with beam 4, where asked for.
@@ -297,6 +300,7 @@ pub(super) fn measure(
         steps: run.settings.training.steps,
         length: run.settings.training.length,
         split: split.name().into(),
+        held_out: corpus.describe().held_out(),
         quality: quality(&run, corpus, split, amount)?,
         bleu: if asked.bleu { bleu(&run, corpus, split)? } else { None },
         data: corpus.describe().to_string(),

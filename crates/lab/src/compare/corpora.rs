@@ -1,7 +1,9 @@
 //! Corpora that several runs share.
 
+use std::ops::ControlFlow;
+
 use whatwhere_data::{Corpus, DataSettings};
-use whatwhere_training::RunSettings;
+use whatwhere_training::{RunSettings, interrupt::Interrupt};
 
 use crate::Error;
 
@@ -10,12 +12,20 @@ use crate::Error;
 pub struct Corpora(Vec<(DataSettings, Corpus)>);
 
 impl Corpora {
-    /// The corpus of some settings.
-    pub fn of(&mut self, settings: &RunSettings) -> Result<Corpus, Error> {
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The corpus of some settings. Preparing it ends when that is asked for.
+    pub fn of(&mut self, settings: &RunSettings, interrupt: &Interrupt) -> Result<Corpus, Error> {
         if let Some((_, corpus)) = self.0.iter().find(|(data, _)| *data == settings.data) {
             return Ok(corpus.clone());
         }
-        let corpus = Corpus::load(&settings.data)?;
+        let corpus = Corpus::load_watched(&settings.data, &mut |_| match interrupt.requested() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        })?;
         self.0.push((settings.data.clone(), corpus.clone()));
         Ok(corpus)
     }

@@ -108,6 +108,8 @@ pub struct At<'a> {
 
 /// Who observes a comparison; runs side by side tell their news one at a time.
 pub trait Observer: Send {
+    /// Data are read that no run had before.
+    fn reads(&mut self, _data: &whatwhere_data::Description) {}
     /// A run begins, or goes on.
     fn begins(&mut self, _at: &At) {}
     /// After every update of a run.
@@ -222,7 +224,10 @@ impl Comparison {
         queue: &Mutex<Queue>,
         interrupt: &Interrupt,
     ) -> Result<Option<Ended>, Error> {
-        let corpus = lock(queue).corpora.of(&job.settings)?;
+        let corpus = match lock(queue).corpus(&job.settings, interrupt) {
+            Err(_) if interrupt.requested() => return Ok(None),
+            corpus => corpus?,
+        };
         let mut settings = job.settings.clone();
         settings.training.steps = self.steps(job, &corpus)?;
         // Settings that would have a curve with their own updates have one with the budget's.

@@ -1,6 +1,7 @@
 //! The runs of a comparison in the order they are trained, and what came of them so far.
 
-use whatwhere_training::RunSettings;
+use whatwhere_data::Corpus;
+use whatwhere_training::{RunSettings, interrupt::Interrupt};
 
 use super::{At, Corpora, Observer, Trained};
 use crate::{Error, grid::Cell, results::Outcome};
@@ -21,7 +22,7 @@ impl Job<'_> {
 
 /// What runs side by side share.
 pub(super) struct Queue<'a> {
-    pub(super) corpora: &'a mut Corpora,
+    corpora: &'a mut Corpora,
     observer: &'a mut dyn Observer,
     outcomes: Vec<Outcome>,
     /// Runs of the cells that compose, seed by seed, so that an interrupted comparison has every cell rather than every
@@ -70,6 +71,20 @@ impl<'a> Queue<'a> {
         }
         let outcomes = &self.outcomes;
         self.jobs.find(|job| matches!(outcomes[job.place], Outcome::Trained { .. }))
+    }
+
+    /// The corpus of a run; one that was not read before is told of.
+    pub(super) fn corpus(
+        &mut self,
+        settings: &RunSettings,
+        interrupt: &Interrupt,
+    ) -> Result<Corpus, Error> {
+        let before = self.corpora.count();
+        let corpus = self.corpora.of(settings, interrupt)?;
+        if self.corpora.count() > before {
+            self.observer.reads(&corpus.describe());
+        }
+        Ok(corpus)
     }
 
     /// Tells the observer something about a run at work.

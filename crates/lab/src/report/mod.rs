@@ -74,6 +74,9 @@ fn section(results: &Results, body: &mut String) {
     if let Some(lengths) = results.lengths_table() {
         *body += &format!("<h3>Loss at other lengths, without training</h3>\n{}", lengths.html());
     }
+    for said in results.evidence() {
+        *body += &format!("<p class=\"note\">{}</p>\n", escape(&sentence(&said)));
+    }
     for chart in curves::all(results) {
         *body += &figure(&format!("{}{}", chart.svg, chart.legend), chart.note);
     }
@@ -82,6 +85,13 @@ fn section(results: &Results, body: &mut String) {
     *body += "<h3>Arithmetic</h3>\n";
     *body += &results.arithmetic_table().html();
     *body += &explain::settings(results);
+}
+
+/// With a capital and a full stop.
+fn sentence(said: &str) -> String {
+    let mut rest = said.chars();
+    let first = rest.next().map(|first| first.to_uppercase().to_string());
+    format!("{}{}.", first.unwrap_or_default(), rest.as_str())
 }
 
 fn figure(svg: &str, note: &str) -> String {

@@ -343,23 +343,8 @@ pub const CLAIMS: &[Claim] = &[
     },
 ];
 
-/// Learns from a path: of pairs it may be a folder of Multi30k, whose names are known.
+/// Learns from a path, with the held-out text that the settings name.
 pub(super) fn read_from(settings: &mut RunSettings, path: &Path) -> Result<(), Error> {
-    if let Source::Pairs(pairs) = &mut settings.data.source
-        && path.is_dir()
-    {
-        let file = |name: &str| path.join(name);
-        *pairs = whatwhere_data::settings::Pairs {
-            source: file("train.en.gz"),
-            target: file("train.de.gz"),
-            valid_source: Some(file("val.en.gz")),
-            valid_target: Some(file("val.de.gz")),
-            test_source: Some(file("test_2016_flickr.en.gz")),
-            test_target: Some(file("test_2016_flickr.de.gz")),
-            ..Default::default()
-        };
-        return Ok(());
-    }
     let held_out = match &settings.data.source {
         Source::Text(text) => Some((text.valid.clone(), text.test.clone())),
         _ => None,

@@ -394,6 +394,7 @@ mod tests {
             steps: 10,
             length: 8,
             split: "valid".into(),
+            held_out: Vec::new(),
             quality,
             bleu: None,
             data: String::new(),

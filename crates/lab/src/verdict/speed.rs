@@ -103,6 +103,7 @@ mod tests {
             seed: 0,
             steps: 10,
             length: 8,
+            held_out: Vec::new(),
             split: "valid".into(),
             quality,
             bleu: None,

@@ -111,6 +111,7 @@ impl Trainer {
         let board = tensorboard::Writer::create(folder.path())?;
         let tokenizer = folder.save_tokenizer(corpus.tokenizer())?;
         let progress = Progress::default();
+        folder.save_data(&corpus.describe())?;
         let mut trainer =
             Self::new(settings, corpus, folder, model, progress, board, tokenizer, lock)?;
         trainer.save()?;

@@ -1,0 +1,167 @@
+//! Tables: a row for each document or pair, in `.csv` (commas and quotes), `.tsv` (tabs, no quotes), `.jsonl` and `.parquet`.
+//!
+//! A field is the number of a column, counted from 1, or its name; then the first row is the head and no data.
+
+use std::io::Read;
+
+use whatwhere_settings::Refuses;
+
+use super::lines;
+use crate::{Error, Result};
+
+/// The wanted fields of one row, and where it stands.
+pub(super) type Visit<'a, const N: usize> = &'a mut dyn FnMut(String, [String; N]) -> Result<()>;
+
+/// Whether a file's name, without endings of compression, is that of a table.
+pub(super) fn is_table(kind: &str) -> bool {
+    [".csv", ".tsv", ".jsonl", ".parquet"].iter().any(|ending| kind.ends_with(ending))
+}
+
+/// Visits the wanted fields of every row; what is neither `.csv` nor `.jsonl` nor `.parquet` has tabs.
+pub(super) fn table<const N: usize>(
+    name: &str,
+    kind: &str,
+    reader: &mut dyn Read,
+    fields: [&str; N],
+    visit: Visit<N>,
+) -> Result<()> {
+    if kind.ends_with(".parquet") {
+        return super::parquet::rows(name, reader, fields, visit);
+    }
+    if kind.ends_with(".csv") {
+        return commas(name, reader, fields, visit);
+    }
+    let mut columns = None;
+    lines(name, reader, &mut |number, line| {
+        let at = format!("{name}, line {number}");
+        if kind.ends_with(".jsonl") {
+            let value: serde_json::Value = serde_json::from_str(&line)
+                .map_err(|error| Error::content(&at, format!("is not JSON: {error}")))?;
+            return visit(at.clone(), each(fields, |field| key(&at, &value, field))?);
+        }
+        let cells: Vec<&str> = line.split('\t').collect();
+        row(&mut columns, at, &cells, fields, visit)
+    })
+}
+
+fn commas<const N: usize>(
+    name: &str,
+    reader: &mut dyn Read,
+    fields: [&str; N],
+    visit: Visit<N>,
+) -> Result<()> {
+    let text = super::whole(name, reader)?;
+    let (mut columns, mut line) = (None, 1);
+    let mut rest = text.as_str();
+    while !rest.is_empty() {
+        let at = format!("{name}, line {line}");
+        let (cells, after) = record(rest).ok_or_else(|| {
+            Error::content(&at, "has a quoted cell that does not end; expected \"")
+        })?;
+        line += rest[..rest.len() - after.len()].matches('\n').count();
+        rest = after;
+        if cells.iter().any(|cell| !cell.trim().is_empty()) {
+            let cells: Vec<&str> = cells.iter().map(String::as_str).collect();
+            row(&mut columns, at, &cells, fields, visit)?;
+        }
+    }
+    Ok(())
+}
+
+/// The cells of the first record, and what follows it; nothing if a quote is not closed. RFC 4180.
+fn record(text: &str) -> Option<(Vec<String>, &str)> {
+    let (mut cells, mut rest) = (Vec::new(), text);
+    loop {
+        let mut cell = String::new();
+        while let Some(quoted) = rest.strip_prefix('"') {
+            let end = quoted.find('"')?;
+            cell.push_str(&quoted[..end]);
+            rest = &quoted[end + 1..];
+            if rest.starts_with('"') {
+                cell.push('"'); // two of them are one, and the cell goes on
+            }
+        }
+        let end = rest.find([',', '\n']).unwrap_or(rest.len());
+        let (plain, after) = rest.split_at(end);
+        cell.push_str(
+            plain.strip_suffix('\r').filter(|_| !after.starts_with(',')).unwrap_or(plain),
+        );
+        cells.push(cell);
+        match after.strip_prefix(',') {
+            Some(next) => rest = next,
+            None => return Some((cells, after.strip_prefix('\n').unwrap_or(after))),
+        }
+    }
+}
+
+/// Finds the columns in the first row, which is the head if a field is named, and visits all others.
+fn row<const N: usize>(
+    columns: &mut Option<[usize; N]>,
+    at: String,
+    cells: &[&str],
+    fields: [&str; N],
+    visit: Visit<N>,
+) -> Result<()> {
+    let numbers = match columns {
+        Some(numbers) => *numbers,
+        None => {
+            let numbers = each(fields, |field| column(field, cells))?;
+            *columns = Some(numbers);
+            if fields.iter().any(|field| number(field).is_none()) {
+                return Ok(());
+            }
+            numbers
+        }
+    };
+    let cell = |index: usize| {
+        let cell = cells.get(index).map(|cell| cell.to_string());
+        cell.ok_or_else(|| {
+            let (found, expected) = (cells.len(), index + 1);
+            Error::content(&at, format!("has {found} columns, expected at least {expected}"))
+        })
+    };
+    let found = each(numbers, cell)?;
+    visit(at, found)
+}
+
+fn number(field: &str) -> Option<usize> {
+    field.parse().ok().filter(|&number| number > 0)
+}
+
+/// The index of a column, by number or by its name in the head.
+fn column(field: &str, head: &[&str]) -> Result<usize> {
+    let named = || head.iter().position(|name| name.trim() == field);
+    number(field).map(|number| number - 1).or_else(named).ok_or_else(|| {
+        let head: Vec<String> = head.iter().map(|name| name.chars().take(20).collect()).collect();
+        let reason = format!(
+            "expected the number of a column, counted from 1, or a name in the first row, which has {}",
+            head.join(", ")
+        );
+        Error::setting("source.field", format!("{field:?}"), reason)
+    })
+}
+
+/// The text at a key of a line of JSON.
+fn key(at: &str, value: &serde_json::Value, field: &str) -> Result<String> {
+    match &value[field] {
+        serde_json::Value::String(text) => Ok(text.clone()),
+        _ => {
+            let keys: Vec<&str> =
+                value.as_object().into_iter().flatten().map(|(k, _)| k.as_str()).collect();
+            let reason = format!("has no text at the key {field:?}; found the keys {keys:?}");
+            Err(Error::content(at, reason))
+        }
+    }
+}
+
+/// Something of each field.
+pub(super) fn each<T, U: Default + Clone, const N: usize>(
+    fields: [T; N],
+    mut find: impl FnMut(T) -> Result<U>,
+) -> Result<[U; N]> {
+    let mut found = std::array::from_fn(|_| U::default());
+    for (slot, field) in found.iter_mut().zip(fields) {
+        *slot = find(field)?;
+    }
+    Ok(found)
+}

@@ -1,0 +1,38 @@
+//! What the figures of a comparison rest on, in words.
+
+use std::collections::BTreeMap;
+
+use crate::results::{CellResult, Results};
+
+impl Results {
+    /// What the figures rest on: what was held out, and why lengths have no figure.
+    pub fn evidence(&self) -> Vec<String> {
+        let mut said: Vec<String> = Vec::new();
+        for sentence in self.cells.iter().flat_map(CellResult::runs).flat_map(|run| &run.held_out) {
+            if !said.contains(sentence) {
+                said.push(sentence.clone());
+            }
+        }
+        let mut missing: BTreeMap<&str, BTreeMap<usize, Vec<&str>>> = BTreeMap::new();
+        for cell in &self.cells {
+            for at in &cell.lengths {
+                if let (Some(reason), None) = (&at.missing, &at.scaling) {
+                    let lengths = missing.entry(reason).or_default();
+                    lengths.entry(at.length).or_default().push(&cell.name);
+                }
+            }
+        }
+        for (reason, lengths) in missing {
+            let all: Vec<String> = lengths.keys().map(usize::to_string).collect();
+            let mut cells: Vec<&str> = lengths.into_values().flatten().collect();
+            cells.sort_unstable();
+            cells.dedup();
+            let whose = match cells.len() == self.cells.len() {
+                true => String::new(),
+                false => format!(" for {}", cells.join(", ")),
+            };
+            said.push(format!("no loss at {}{whose}: {reason}", all.join(", ")));
+        }
+        said
+    }
+}
