@@ -237,13 +237,21 @@ impl Tokenizer {
     }
 
     fn from_json(bytes: &[u8]) -> Result<Self> {
-        let mut inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(refused)?;
+        let mut inner = parsed(bytes)?;
         // A text that spells "<end>" must not end a document.
         inner.set_encode_special_tokens(true);
         inner.with_truncation(None).map_err(refused)?;
         inner.with_padding(None);
         let vocabulary = inner.get_vocab(true);
         let size = vocabulary.values().max().map_or(0, |&largest| largest as usize + 1);
+        // Every token takes more than a byte of the file, so a larger id can only be a broken or hostile one.
+        if size > bytes.len() {
+            return Err(refused(format!(
+                "it has a token with the id {}, too large for its {} bytes",
+                size - 1,
+                bytes.len()
+            )));
+        }
         let mut names = vec![String::new(); size];
         for (name, id) in vocabulary {
             names[id as usize] = name;
@@ -296,6 +304,13 @@ impl fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Tokenizer of {} tokens", self.vocabulary())
     }
+}
+
+/// A `tokenizer.json` as the crate reads it. The crate panics on some broken files; to us they are refused files.
+fn parsed(bytes: &[u8]) -> Result<tokenizers::Tokenizer> {
+    std::panic::catch_unwind(|| tokenizers::Tokenizer::from_bytes(bytes))
+        .unwrap_or_else(|_| Err("it is broken in a way that its reader does not survive".into()))
+        .map_err(refused)
 }
 
 fn refused(error: impl fmt::Display) -> Error {
