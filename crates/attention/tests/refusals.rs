@@ -45,7 +45,7 @@ fn settings_without_meaning_are_refused_when_read() {
         ),
         (
             "heads = 4\nmixing = 'linear'\nposition = 'alibi'",
-            "linear with alibi: without scores there is nothing to add to or to turn; use an encoding of embeddings",
+            "linear with alibi: without scores there is nothing to add to or to rotate; use an encoding of embeddings",
         ),
         (
             "heads = 4\nmixing = 'linear'\nposition = 'none'\nsoft_cap = 2.0",

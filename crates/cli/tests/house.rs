@@ -172,10 +172,11 @@ fn every_package_says_what_it_is() {
     }
 }
 
-/// WHATWHERE_WRITE=1 breaks the lines.
+/// WHATWHERE_WRITE=1 breaks the lines. Of the generated reference a line is a setting.
 #[test]
 fn markdown_has_one_sentence_per_line() {
-    for path in files(&root(), ".md") {
+    let by_hand = |path: &PathBuf| !path.ends_with("docs/settings.md");
+    for path in files(&root(), ".md").into_iter().filter(by_hand) {
         let text = fs::read_to_string(&path).unwrap();
         let right = markdown::one_sentence_per_line(&text);
         if std::env::var_os("WHATWHERE_WRITE").is_some() && right != text {

@@ -161,7 +161,7 @@ mod tests {
         let encoder = "[model]\nfamily = 'encoder'\n[data]\nobjective = 'masked'";
         for (settings, axis, expected) in [
             ("", "data.valid_share=0.1,0.2", "different held-out data"),
-            ("", "data.source.path=a,b", "different held-out data"),
+            ("[data]\nsource = 'text'", "data.source.path=a,b", "different held-out data"),
             ("[data]\nsource = 'copy'", "data.source=copy,reverse", "(copy and reverse)"),
             (encoder, r#"objective=masked,{kind="masked",share=0.3}"#, "predict different things"),
             (encoder, "tokenizer=bytes,characters", "hides more of the text"),

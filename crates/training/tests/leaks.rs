@@ -188,7 +188,7 @@ fn what_is_refused_does_see_its_target() {
 #[test]
 fn layers_and_segments_see_no_target_either() {
     for (attention, more) in [
-        ("position = 'transformer_xl'", "memory = 8"),
+        ("position = 'transformer_xl'", "segment_memory = 8"),
         ("position = 'rotary'", "alternate = [{ pattern = 'window' }, { pattern = 'strided' }]"),
         ("position = ['sinusoidal', 'alibi']", "norm_place = 'post'\nactivation = 'swiglu'"),
     ] {
