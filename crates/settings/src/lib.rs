@@ -1,7 +1,7 @@
 //! What all settings share: lists of choices, their names in TOML, refusals, and the schema that describes them.
 //!
 //! [`choice!`] declares a list: an enum that reads `"rotary"` or `{ kind = "rotary", base = 500000.0 }`. A struct of
-//! settings derives `serde` and `schemars`; its doc comments and defaults become the schema, from which [`reference`]
+//! settings derives `serde` and `schemars`; its doc comments and defaults become the schema, from which [`mod@reference`]
 //! makes what `whatwhere config --choices`, the docs and editors show. A value out of range is a [`Refusal`].
 //!
 //! ```

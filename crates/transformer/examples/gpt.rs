@@ -14,7 +14,8 @@ use whatwhere_transformer::{
 };
 
 const TEXT: &str = "attention is what a token looks at, position is where";
-const LENGTH: usize = 24;
+/// As long as what it shall write: rotary by itself does not read far beyond what it was trained on.
+const LENGTH: usize = 52;
 const STEPS: usize = 120;
 
 /// A decoder; any attention, pattern and position of the library goes into the same table.

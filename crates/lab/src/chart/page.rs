@@ -31,7 +31,7 @@ pub fn page(title: &str, body: &str) -> String {
     )
 }
 
-/// A paragraph as HTML: `code` between backticks and <links> as doc comments have them.
+/// A paragraph as HTML: `code` between backticks and links between angle brackets as doc comments have them.
 pub fn inline(words: &str) -> String {
     let mut html = String::new();
     for (i, part) in words.split('`').enumerate() {
