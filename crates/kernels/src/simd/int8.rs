@@ -1,6 +1,8 @@
 //! Products in integers: inputs of 16 bits (int16), weights of 8 (int8), sums of 32.
 
-use pulp::{Arch, Simd, WithSimd};
+#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+use pulp::Arch;
+use pulp::{Simd, WithSimd};
 
 /// Columns that lie together: their sums stay in registers while weights are read in order.
 pub(crate) const PANEL: usize = 64;
