@@ -153,8 +153,8 @@ fn places(results: &Results) -> Lines {
         .collect();
     let first = results.cells.iter().flat_map(CellResult::runs).next();
     Lines {
-        title: "Loss by place in the longest windows".into(),
-        x: Axis::log("place in the window"),
+        title: "Loss by position in the longest windows".into(),
+        x: Axis::log("position in the window"),
         y: within_sight(Axis::linear(loss_label(results)), &series),
         series,
         marks: true,

@@ -37,11 +37,13 @@ fn model(results: &Results) -> Option<String> {
     let model = settings.get("model")?.as_table()?;
     let number = |table: &Toml, key: &str| table.get(key).and_then(Value::as_integer);
     let mut words = Vec::new();
-    words.extend(number(model, "layers").map(|layers| format!("{layers} layers")));
+    let counted =
+        |count: i64, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+    words.extend(number(model, "layers").map(|layers| counted(layers, "layer")));
     words.extend(number(model, "width").map(|width| format!("width {width}")));
     let attention = model.get("attention").and_then(Value::as_table);
     let heads = attention.and_then(|attention| number(attention, "heads"));
-    words.extend(heads.map(|heads| format!("{heads} heads")));
+    words.extend(heads.map(|heads| counted(heads, "head")));
     let training = settings.get("training").and_then(Value::as_table);
     let length = training.and_then(|training| number(training, "length"));
     words.extend(length.map(|length| format!("trained on windows of {length} tokens")));
