@@ -381,7 +381,7 @@ fn a_report_says_what_made_it_and_what_the_runs_really_had() {
         "Searched before: 2 samples of training.lr from 0.001 to 0.01",
         concat!("whatwhere ", env!("CARGO_PKG_VERSION")),
         "Data: ",
-        "Model: decoder, 1 layers, width 16, 2 heads, trained on windows of 32 tokens",
+        "Model: decoder, 1 layer, width 16, 2 heads, trained on windows of 32 tokens",
         "What they are",
         "<dt><code>polar</code></dt>",
     ] {
