@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::results::{CellResult, Results};
 
 impl Results {
-    /// What the figures rest on: what was held out, and why lengths have no figure.
+    /// What the figures rest on: what was held out, what some cells were given by their encoding, and why lengths have no figure.
     pub fn evidence(&self) -> Vec<String> {
         let mut said: Vec<String> = Vec::new();
         for sentence in self.cells.iter().flat_map(CellResult::runs).flat_map(|run| &run.held_out) {
@@ -13,6 +13,7 @@ impl Results {
                 said.push(sentence.clone());
             }
         }
+        said.extend(self.scaled());
         let mut missing: BTreeMap<&str, BTreeMap<usize, Vec<&str>>> = BTreeMap::new();
         for cell in &self.cells {
             for at in &cell.lengths {
@@ -34,5 +35,19 @@ impl Results {
             said.push(format!("no loss at {}{whose}: {reason}", all.join(", ")));
         }
         said
+    }
+
+    /// Which cells have embeddings of another scale than the others, if their encodings ask for it.
+    fn scaled(&self) -> Option<String> {
+        let key = "model.scale_embeddings";
+        if self.axes.iter().any(|(axis, _)| axis == key) {
+            return None;
+        }
+        let given = |cell: &&CellResult| cell.own.iter().any(|(k, v)| k == key && v == "true");
+        let names: Vec<&str> =
+            self.cells.iter().filter(given).map(|cell| cell.name.as_str()).collect();
+        (!names.is_empty()).then(|| {
+            format!("embeddings are multiplied by √width, as published, for {}", names.join(", "))
+        })
     }
 }

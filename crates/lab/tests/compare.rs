@@ -396,3 +396,20 @@ fn a_report_says_what_made_it_and_what_the_runs_really_had() {
     // Dashes are for rotary scaled at evaluation, and names of curves also stand below a chart.
     assert!(!html.contains("dashed\"") && html.contains("<ul class=\"legend\">"));
 }
+
+#[test]
+fn a_comparison_says_which_encodings_scale_embeddings_as_published() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = |folder: &str, axes: &[&str]| {
+        let mut asked = comparison(Path::new(folder), axes);
+        asked.lengths = None;
+        asked.seeds = 1;
+        run(&asked, &mut Count::default()).unwrap().evidence().join("\n")
+    };
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let words = said(&at("own"), &["position=rotary,sinusoidal"]);
+    let sentence = "embeddings are multiplied by √width, as published, for sinusoidal";
+    assert!(words.contains(sentence), "{words}");
+    let words = said(&at("same"), &["position=rotary,learned"]);
+    assert!(!words.contains("√width"), "{words}");
+}

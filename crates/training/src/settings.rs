@@ -218,6 +218,8 @@ impl RunSettings {
         if self.model.vocabulary == 0 {
             self.model.vocabulary = vocabulary;
         }
+        // A run says what it was given, whatever is the default later.
+        self.model.scale_embeddings = Some(self.model.scales_embeddings()?);
         self.check()
     }
 }

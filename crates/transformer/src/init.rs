@@ -16,12 +16,15 @@ static DRAWING: Mutex<()> = Mutex::new(());
 
 /// Draws the weights of projections and embeddings, and has encodings draw their own.
 pub(crate) fn weights(model: Model, settings: &ModelSettings, seed: u64) -> Model {
+    let scales = model.scales_embeddings();
     let _alone = DRAWING.lock().unwrap_or_else(PoisonError::into_inner);
-    model.map(&mut Drawing { settings, seed, path: ParameterPath::default() })
+    model.map(&mut Drawing { settings, scales, seed, path: ParameterPath::default() })
 }
 
 struct Drawing<'a> {
     settings: &'a ModelSettings,
+    /// Whether embeddings are multiplied by √width.
+    scales: bool,
     seed: u64,
     path: ParameterPath,
 }
@@ -58,12 +61,14 @@ impl Drawing<'_> {
         let settings = self.settings;
         let role = self.path.role();
         match (role, settings.init) {
+            // What is added to embeddings starts as large as they are.
+            (Role::Table, _) if self.path.is_within("Stack", "position") => {
+                let scale = if self.scales { (settings.width as f32).sqrt() } else { 1.0 };
+                Some(Spread::Normal(scale * self.embeddings()))
+            }
             (Role::Gain | Role::Table, _) => None,
             (Role::Bias, _) => Some(Spread::Normal(0.0)),
-            (Role::Embedding, Init::Normal) if !settings.scale_embeddings => {
-                Some(Spread::Normal(0.02))
-            }
-            (Role::Embedding, _) => Some(Spread::Normal((settings.width as f32).powf(-0.5))),
+            (Role::Embedding, _) => Some(Spread::Normal(self.embeddings())),
             (Role::ResidualProjection, Init::Normal) => {
                 let depth = settings.encoder_depth().max(settings.decoder_depth());
                 Some(Spread::Normal(0.02 / (2.0 * depth as f32).sqrt()))
@@ -72,6 +77,14 @@ impl Drawing<'_> {
             (Role::Projection | Role::ResidualProjection | Role::Output, Init::Xavier) => {
                 Some(Spread::Uniform((6.0 / (shape[0] + shape[1]) as f32).sqrt()))
             }
+        }
+    }
+
+    /// The deviation of embeddings as they are drawn.
+    fn embeddings(&self) -> f32 {
+        match self.settings.init {
+            Init::Normal if !self.scales => 0.02,
+            _ => (self.settings.width as f32).powf(-0.5),
         }
     }
 }

@@ -30,6 +30,9 @@ pub struct Model {
     pub output: Option<Linear>,
     #[module(skip)]
     settings: ModelSettings,
+    /// Whether embeddings are multiplied by √width; the settings may leave it to an encoding.
+    #[module(skip)]
+    scales_embeddings: bool,
 }
 
 /// Tokens of several sequences of one length.
@@ -124,11 +127,16 @@ impl ModelSettings {
                 LinearConfig::new(self.width, self.vocabulary).with_bias(false).init(device)
             }),
             settings: self.clone(),
+            scales_embeddings: self.scales_embeddings()?,
         })
     }
 }
 
 impl Model {
+    pub(crate) fn scales_embeddings(&self) -> bool {
+        self.scales_embeddings
+    }
+
     /// The settings the model was built from.
     pub fn settings(&self) -> &ModelSettings {
         &self.settings
@@ -313,7 +321,7 @@ impl Model {
             let data = TensorData::new(ids, tokens.dims());
             self.embedding.forward(Tensor::from_data(data, &self.device()))
         });
-        match self.settings.scale_embeddings {
+        match self.scales_embeddings {
             true => x * (self.settings.width as f64).sqrt(),
             false => x,
         }

@@ -166,6 +166,11 @@ impl ParameterPath {
         self.row().map_or(Role::Table, |row| ROLES[row].2)
     }
 
+    /// Whether it lies in a field of a type.
+    pub(crate) fn is_within(&self, kind: &str, field: &str) -> bool {
+        self.0.iter().any(|(name, of)| name == field && of == kind)
+    }
+
     /// The row of [`ROLES`] that fits.
     fn row(&self) -> Option<usize> {
         let [.., owner, field] = self.0.as_slice() else { return None };

@@ -40,8 +40,10 @@ pub struct ModelSettings {
     pub bias: bool,
     /// Whether the output shares the embeddings' weights; default true.
     pub tied: bool,
-    /// Whether embeddings are multiplied by √width, as in 2017; default false.
-    pub scale_embeddings: bool,
+    /// Whether embeddings are multiplied by √width, as in 2017; default as the encoding was published: true with
+    /// `sinusoidal`, otherwise false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale_embeddings: Option<bool>,
     /// Share of the stream dropped in training, after embeddings and after each sublayer; default 0.
     pub dropout: f32,
     /// Hidden states of earlier segments that a decoder keeps and attends to, as Transformer-XL; default 0.
@@ -169,7 +171,7 @@ impl Default for ModelSettings {
             feed_forward: None,
             bias: false,
             tied: true,
-            scale_embeddings: false,
+            scale_embeddings: None,
             dropout: 0.0,
             segment_memory: 0,
             init: Init::Normal,
@@ -262,6 +264,22 @@ impl ModelSettings {
             })?;
         settings.check()?;
         Ok(settings)
+    }
+
+    /// Whether embeddings are multiplied by √width: as set, or as an encoding that is added to them was published.
+    pub fn scales_embeddings(&self) -> Result<bool, Error> {
+        if let Some(scales) = self.scale_embeddings {
+            return Ok(scales);
+        }
+        for (site, depth) in
+            [(Site::Encoder, self.encoder_depth()), (Site::Decoder, self.decoder_depth())]
+        {
+            if depth > 0 && self.attention(site, 0)?.position.iter().any(|p| p.scales_embeddings())
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// How many places the decoder knows; nothing if there is no such bound.

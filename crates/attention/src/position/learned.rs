@@ -6,7 +6,8 @@ use super::PositionSettings;
 use crate::{Error, heads::Heads};
 
 /// Learned: one vector per place, added to embeddings, `x + table[place]`.
-/// Gehring et al. 2017, <https://arxiv.org/abs/1705.03122>. `length · width` parameters; nothing beyond `length`.
+/// Gehring et al. 2017, <https://arxiv.org/abs/1705.03122>. `length · width` parameters, which start with the embeddings'
+/// deviation, as there and in GPT-2; nothing beyond `length`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Learned {

@@ -46,6 +46,11 @@ pub trait PositionSettings {
         false
     }
 
+    /// Whether the encoding was published with embeddings that are multiplied by √width.
+    fn scales_embeddings(&self) -> bool {
+        false
+    }
+
     /// How many places the encoding knows; nothing if there is no such bound.
     fn limit(&self) -> Option<usize> {
         None
@@ -174,6 +179,11 @@ impl Position {
     /// Whether the encoding is added to embeddings, once, before the first layer: a model keeps it apart from its layers.
     pub fn embeds(&self) -> bool {
         self.role().embeds()
+    }
+
+    /// Whether the encoding was published with embeddings that are multiplied by √width.
+    pub fn scales_embeddings(&self) -> bool {
+        self.role().scales_embeddings()
     }
 
     /// How many places the encoding knows; nothing if there is no such bound.

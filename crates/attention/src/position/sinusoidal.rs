@@ -6,7 +6,8 @@ use super::PositionSettings;
 use crate::{Error, heads::Heads};
 
 /// Sinusoidal: waves of geometric length added to embeddings, `sin(place/base^{2i/width})` and the cosine beside it.
-/// Vaswani et al. 2017, <https://arxiv.org/abs/1706.03762>. No parameters, any length, but poor beyond the trained one.
+/// Vaswani et al. 2017, <https://arxiv.org/abs/1706.03762>, with embeddings times √width. No parameters, any length, but poor
+/// beyond the trained one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sinusoidal {
@@ -63,6 +64,11 @@ impl PositionSettings for Sinusoidal {
     }
 
     fn embeds(&self) -> bool {
+        true
+    }
+
+    // §3.4 of the paper: waves have a deviation of 0.7, in which embeddings that start small would drown.
+    fn scales_embeddings(&self) -> bool {
         true
     }
 }

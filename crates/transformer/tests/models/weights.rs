@@ -122,6 +122,37 @@ fn first_predictions_are_even() {
     }
 }
 
+/// As published: waves beside embeddings of their size, learned places that start as embeddings do.
+#[test]
+fn embeddings_start_as_large_as_what_is_added_to_them() {
+    let device = Device::flex();
+    let of = |position: &str, more: &str| {
+        let more = format!("attention = {{ heads = 2, position = '{position}' }}\n{more}");
+        let mut settings = settings("decoder", &more);
+        settings.width = 64;
+        settings.vocabulary = 50;
+        let scale = if settings.scales_embeddings().unwrap() { 8.0 } else { 1.0 };
+        let parameters = settings.build(3, &device).unwrap().parameters();
+        let deviation = |end: &str| {
+            let parameter = parameters.iter().find(|p| p.name.ends_with(end))?;
+            let squares: f32 = parameter.values.iter().map(|v| v * v).sum();
+            Some((squares / parameter.values.len() as f32).sqrt())
+        };
+        (scale * deviation("embedding.weight").unwrap(), deviation("table"))
+    };
+    let near = |found: f32, expected: f32| (found / expected - 1.0).abs() < 0.1;
+    assert!(near(of("rotary", "init = 'normal'").0, 0.02));
+    assert!(near(of("sinusoidal", "").0, 1.0));
+    let unscaled = "init = 'normal'\nscale_embeddings = false";
+    assert!(near(of("sinusoidal", unscaled).0, 0.02), "what is set wins");
+    for (more, expected) in
+        [("init = 'normal'", 0.02), ("scale_embeddings = true", 1.0), ("init = 'xavier'", 0.125)]
+    {
+        let (embedded, table) = of("learned", more);
+        assert!(near(embedded, expected) && near(table.unwrap(), expected), "{more}: {embedded}");
+    }
+}
+
 #[test]
 fn projections_back_into_the_stream_start_smaller() {
     let device = Device::flex();
