@@ -11,7 +11,6 @@ use crate::{
     Attention, Error, Heads, Input, Path, Sizes,
     bridge::{Operand, operation, untracked},
     fused::Recipe,
-    score::ScoreLayer as _,
 };
 
 /// A linear layer: the model's own in f32, or an int8 copy of it.
@@ -52,11 +51,7 @@ impl Attention {
         let plain = input.path != Path::Composed
             && input.memory.is_none()
             && input.past.is_none()
-            && self.query_norm.is_none()
-            && self.key_norm.is_none()
-            && self.pattern.is_none()
-            && !self.score.changes_queries()
-            && self.settings().mixing.has_scores();
+            && self.settings().is_plain();
         if !plain {
             return Ok(None);
         }

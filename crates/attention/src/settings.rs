@@ -134,6 +134,14 @@ impl AttentionSettings {
         self.check_mixing(&sizes)
     }
 
+    /// Whether nothing needs tensors between the projections: self-attention is then one operation on the CPU.
+    pub fn is_plain(&self) -> bool {
+        !self.qk_norm
+            && self.pattern.deviation().is_none()
+            && !self.score.changes_queries()
+            && self.mixing.has_scores()
+    }
+
     fn check_positions(&self, sizes: &Heads) -> Result<(), Error> {
         for (i, position) in self.position.iter().enumerate() {
             if position.rotates(sizes) && !self.score.is_product() {

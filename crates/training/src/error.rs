@@ -106,6 +106,19 @@ pub enum Error {
         /// The latest format this program knows.
         known: u64,
     },
+    /// A run that would need more memory than there is.
+    #[error(
+        "training needs about {:.1} GB, {} parameters among it; there are {:.1} GB: use a smaller model, batch or length, or model.recompute",
+        *needed as f64 / 1e9, parameters, *available as f64 / 1e9
+    )]
+    Memory {
+        /// Bytes, estimated.
+        needed: u64,
+        /// Bytes of the machine, or of the group this process is in.
+        available: u64,
+        /// Learned values.
+        parameters: u64,
+    },
     /// A folder without a run.
     #[error("{} holds no run: found no config.toml, expected the folder of a training run", folder.display())]
     NoRun {

@@ -25,6 +25,7 @@
 //! - [`evaluate`] measures, [`statistics`] turns losses into figures people compare, [`bleu`] and [`chrf`] score
 //!   translations with the figures of sacreBLEU.
 //! - [`journal`] and [`tensorboard`] record a run; both go on after a stop without repeating a step.
+//! - [`memory`] knows what a run needs before a model is made.
 //! - [`lock`] keeps a run folder to one process.
 //! - [`interrupt`] lets a run stop between two steps.
 
@@ -41,6 +42,7 @@ mod keys;
 mod learner;
 pub mod lock;
 mod loss;
+pub mod memory;
 mod ngrams;
 pub mod optimizer;
 mod place;

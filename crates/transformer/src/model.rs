@@ -1,7 +1,7 @@
 //! A model: embeddings, one or two stacks, and the way back to tokens.
 
 use burn::{
-    module::Module,
+    module::{Module, ModuleVisitor, Param},
     nn::{Embedding, EmbeddingConfig, Linear, LinearConfig},
     tensor::{Device, Int, Tensor, TensorData},
 };
@@ -108,6 +108,13 @@ impl ModelSettings {
         Ok(init::weights(self.assemble(device)?, self, seed))
     }
 
+    /// The number of learned values of the model, none of which is made for it.
+    pub fn parameter_count(&self) -> Result<u64, Error> {
+        let mut counting = Counting(0);
+        self.assemble(&Device::flex())?.visit(&mut counting);
+        Ok(counting.0)
+    }
+
     /// A model whose weights are still to be drawn.
     fn assemble(&self, device: &Device) -> Result<Model, Error> {
         self.check()?;
@@ -129,6 +136,15 @@ impl ModelSettings {
             settings: self.clone(),
             scales_embeddings: self.scales_embeddings()?,
         })
+    }
+}
+
+struct Counting(u64);
+
+impl ModuleVisitor for Counting {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let size = param.lazy_shape().iter().fold(1u64, |size, &n| size.saturating_mul(n as u64));
+        self.0 = self.0.saturating_add(size);
     }
 }
 

@@ -290,13 +290,17 @@ impl ModelSettings {
 
     /// Refuses settings out of range, and attention that does not fit its place.
     pub fn check(&self) -> Result<(), Error> {
-        for (setting, found) in [("width", self.width), ("layers", self.layers)] {
-            if found == 0 {
-                return Err(Error::setting(setting, 0, "expected at least 1"));
+        // Far beyond any model: products of sizes stay within 64 bits, and layers are gone through one by one.
+        for (setting, found, most) in [
+            ("width", self.width, 1 << 20),
+            ("layers", self.layers, 10_000),
+            ("encoder_layers", self.encoder_layers.unwrap_or(1), 10_000),
+            ("feed_forward", self.feed_forward.unwrap_or(1), 1 << 24),
+        ] {
+            if !(1..=most).contains(&found) {
+                let reason = format!("expected at least 1 and at most {most}");
+                return Err(Error::setting(setting, found, reason));
             }
-        }
-        if self.feed_forward == Some(0) {
-            return Err(Error::setting("feed_forward", 0, "expected at least 1"));
         }
         if self.encoder_layers.is_some() && self.family != Family::EncoderDecoder {
             let reason = "only family = \"encoder_decoder\" has two stacks; use layers";
@@ -388,6 +392,8 @@ mod tests {
     fn refusals_name_what_was_found_and_what_would_be_right() {
         let cases = [
             ("width = 0", "width = 0: expected at least 1"),
+            ("feed_forward = 0", "feed_forward = 0: expected at least 1"),
+            ("layers = 1000000000", "layers = 1000000000: expected at least 1 and at most 10000"),
             ("famly = 'decoder'", "unknown field `famly`"),
             ("family = 'coder'", "expected one of `decoder`, `encoder`, `encoder_decoder`"),
             ("attention = { width = 3 }", "set model.width"),

@@ -24,6 +24,11 @@ pub trait ScoreSettings {
     fn is_product(&self) -> bool {
         true
     }
+
+    /// Whether the score does something to queries before their features.
+    fn changes_queries(&self) -> bool {
+        false
+    }
 }
 
 axis! {
@@ -45,11 +50,6 @@ pub trait ScoreLayer {
         q
     }
 
-    /// Whether [`Self::queries`] changes them.
-    fn changes_queries(&self) -> bool {
-        false
-    }
-
     /// How queries and keys are then compared.
     fn compare(&self) -> Compare;
 }
@@ -58,10 +58,6 @@ pub trait ScoreLayer {
 impl ScoreLayer for ScoreModule {
     fn queries(&self, q: Tensor<4>) -> Tensor<4> {
         self.role().queries(q)
-    }
-
-    fn changes_queries(&self) -> bool {
-        self.role().changes_queries()
     }
 
     fn compare(&self) -> Compare {
@@ -78,6 +74,11 @@ impl Score {
     /// Whether the score is made of products of q and k, which depend on the distance alone after a rotation of both.
     pub fn is_product(&self) -> bool {
         self.role().is_product()
+    }
+
+    /// Whether the score does something to queries before their features.
+    pub fn changes_queries(&self) -> bool {
+        self.role().changes_queries()
     }
 
     /// The score with its parameters.

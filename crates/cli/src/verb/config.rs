@@ -10,7 +10,11 @@ use whatwhere_settings::{
     reference::{self, Choice, Setting},
     schema,
 };
-use whatwhere_training::{RunSettings, presets};
+use whatwhere_training::{
+    RunSettings,
+    memory::{self, Memory},
+    presets,
+};
 use whatwhere_transformer::{Family, Site};
 
 use crate::{failure::Failure, verb::Settings};
@@ -33,6 +37,9 @@ pub(crate) struct Config {
     /// Print the JSON Schema of a file of settings instead, for editors (taplo and others).
     #[arg(long, conflicts_with_all = ["config", "preset", "data", "changes", "choices", "presets"])]
     schema: bool,
+    /// Estimate the memory of training with these settings instead, and say what the machine has.
+    #[arg(long, conflicts_with_all = ["presets", "choices", "schema"])]
+    resources: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -50,11 +57,33 @@ pub(crate) fn run(args: &Config) -> anyhow::Result<()> {
     if let Some(name) = &args.choices {
         return list_choices(name, args.json, &mut out);
     }
+    if args.resources {
+        return show_resources(&args.settings.read()?, args.json, &mut out);
+    }
     let settings = written_out(args.settings.read()?)?;
     match args.json {
         true => writeln!(out, "{}", serde_json::to_string(&settings)?)?,
         false => write!(out, "{}", settings.to_toml()?)?,
     }
+    Ok(())
+}
+
+fn show_resources(settings: &RunSettings, json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+    let (memory, machine) = (Memory::of(settings)?, memory::available());
+    if json {
+        writeln!(out, "{}", json!({ "memory": memory, "machine": machine }))?;
+        return Ok(());
+    }
+    writeln!(out, "parameters   {:>12}", memory.parameters)?;
+    let mut line =
+        |name: &str, bytes: u64| writeln!(out, "{name:12} {:>9.1} MB", bytes as f64 / 1e6);
+    line("weights", memory.weights)?;
+    line("gradients", memory.gradients)?;
+    line("optimizer", memory.optimizer)?;
+    line("activations", memory.activations)?;
+    line("program", memory.program)?;
+    line("total", memory.total)?;
+    machine.map_or(Ok(()), |machine| line("machine", machine))?;
     Ok(())
 }
 

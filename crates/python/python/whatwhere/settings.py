@@ -28,7 +28,7 @@ class Dot(TypedDict, total=False):
 
 
 class General(TypedDict, total=False):
-    """General: `qᵀ W k`, a learned bilinear form for each head. Luong et al. 2015, <https://arxiv.org/abs/1508.04025>. `heads · head_dim²` parameters; a dot after one more projection."""
+    """General: `qᵀ W k / √head_dim`, a learned bilinear form for each head. Luong et al. 2015, <https://arxiv.org/abs/1508.04025>, who do not divide: scores start with the spread of scaled dots, and W can learn any other. `heads · head_dim²` parameters; a dot after one more projection."""
 
     kind: Literal["general"]
     # (heads, head_dim, head_dim).

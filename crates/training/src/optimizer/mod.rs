@@ -74,6 +74,11 @@ impl Optimizer {
     pub fn check(&self) -> Result<(), Error> {
         self.role().check()
     }
+
+    /// Values it remembers for each value of a parameter.
+    pub fn slots(&self) -> usize {
+        self.role().slots()
+    }
 }
 
 /// Gradients of a model by name, in the order of its parameters, all times one factor.

@@ -20,6 +20,7 @@ use crate::{
     journal::{Journal, Past},
     learner::{Learner, StepStats},
     lock::Lock,
+    memory::Memory,
     statistics::ExponentialMean,
     tensorboard,
 };
@@ -101,6 +102,7 @@ impl Trainer {
             return Err(Error::RunExists { folder: folder.path().into() });
         }
         // Before the folder is made: what cannot be trained leaves none.
+        Memory::of(&settings)?.check()?;
         batches(&settings, &corpus, Split::Train)?;
         if corpus.has(Split::Valid) {
             batches(&settings, &corpus, Split::Valid)?;

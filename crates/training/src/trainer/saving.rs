@@ -12,6 +12,7 @@ use crate::{
     Error, Folder, RunSettings,
     checkpoint::{self, Array, Checkpoint},
     lock::Lock,
+    memory::Memory,
     tensorboard,
 };
 
@@ -26,6 +27,7 @@ impl Trainer {
         let mut settings = settings;
         settings.resolve(corpus.vocabulary())?;
         check_same(&begun, &settings)?;
+        Memory::of(&settings)?.check()?;
         let path = folder.last();
         let mut checkpoint = Checkpoint::load(&path)?;
         let fingerprint: u64 = checkpoint.entry(&path, "fingerprint")?;
