@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn::{
     module::Module,
-    nn::{Linear, LinearConfig, RmsNorm, RmsNormConfig},
+    nn::{Linear, LinearConfig},
     tensor::{Device, Tensor},
 };
 use whatwhere_kernels::attention::{
@@ -14,7 +14,7 @@ use whatwhere_kernels::attention::{
 use whatwhere_settings::Refuses;
 
 use crate::{
-    AttentionSettings, Error,
+    AttentionBias, AttentionSettings, Error, QkNormLayer,
     cache::Kept,
     call::Call,
     composed,
@@ -38,10 +38,10 @@ pub struct Attention {
     pub value: Linear,
     /// `[heads · head_dim, width]`.
     pub output: Linear,
-    /// Norm of queries per head, if any.
-    pub query_norm: Option<RmsNorm>,
-    /// Norm of keys per head, if any.
-    pub key_norm: Option<RmsNorm>,
+    /// Norm of queries, if any.
+    pub query_norm: Option<QkNormLayer>,
+    /// Norm of keys, if any.
+    pub key_norm: Option<QkNormLayer>,
     /// The score's parameters.
     pub score: ScoreModule,
     /// The pattern's parameters, if it follows content.
@@ -77,6 +77,8 @@ pub struct Input {
     pub pattern: Option<Arc<dyn kernels::Pattern>>,
     /// Seed of dropout; without one nothing is dropped.
     pub seed: Option<u64>,
+    /// Encodings in place of the layer's own, where several layers share one's.
+    pub position: Option<Arc<[PositionModule]>>,
     /// Which path to take.
     pub path: Path,
 }
@@ -105,6 +107,7 @@ impl Input {
             documents: None,
             pattern: None,
             seed: None,
+            position: None,
             path: Path::Auto,
         }
     }
@@ -116,17 +119,20 @@ impl AttentionSettings {
         self.check()?;
         let sizes = self.sizes()?;
         let Heads { width, heads, kv_heads, head_dim } = sizes;
-        let linear =
-            |from: usize, to: usize| LinearConfig::new(from, to).with_bias(self.bias).init(device);
-        let norm = || self.qk_norm.then(|| RmsNormConfig::new(head_dim).init(device));
+        let linear = |from: usize, to: usize, has_bias: bool| {
+            LinearConfig::new(from, to).with_bias(has_bias).init(device)
+        };
+        let inner =
+            |heads: usize| linear(width, heads * head_dim, self.bias != AttentionBias::None);
+        let norm = |heads: usize| QkNormLayer::new(self, heads, head_dim, device);
         let position = self.position.iter().map(|position| position.build(&sizes, device));
         Ok(Attention {
-            query: linear(width, heads * head_dim),
-            key: linear(width, kv_heads * head_dim),
-            value: linear(width, kv_heads * head_dim),
-            output: linear(heads * head_dim, width),
-            query_norm: norm(),
-            key_norm: norm(),
+            query: inner(heads),
+            key: inner(kv_heads),
+            value: inner(kv_heads),
+            output: linear(heads * head_dim, width, self.bias == AttentionBias::All),
+            query_norm: norm(heads),
+            key_norm: norm(kv_heads),
             score: self.score.build(&sizes, device)?,
             pattern: self.pattern.layer(&sizes, device),
             position: position.collect::<Result<_, _>>()?,
@@ -179,12 +185,8 @@ impl Attention {
     }
 
     pub(crate) fn as_queries(&self, projected: Tensor<3>) -> Tensor<4> {
-        let q = self.split(projected, self.sizes.heads);
-        let q = match &self.query_norm {
-            None => q,
-            Some(norm) => norm.forward(q),
-        };
-        self.score.queries(q)
+        let q = normed(projected, self.query_norm.as_ref());
+        self.score.queries(self.split(q, self.sizes.heads))
     }
 
     /// `[batch, kv_heads, keys, head_dim]`.
@@ -193,11 +195,7 @@ impl Attention {
     }
 
     pub(crate) fn as_keys(&self, projected: Tensor<3>) -> Tensor<4> {
-        let k = self.split(projected, self.sizes.kv_heads);
-        match &self.key_norm {
-            None => k,
-            Some(norm) => norm.forward(k),
-        }
+        self.split(normed(projected, self.key_norm.as_ref()), self.sizes.kv_heads)
     }
 
     /// `[batch, kv_heads, keys, head_dim]`.
@@ -249,7 +247,7 @@ impl Attention {
             }
             _ => None,
         };
-        for position in &self.position {
+        for position in input.position.as_deref().unwrap_or(&self.position) {
             position.add_terms(&mut call, &sizes)?;
         }
         Ok(call)
@@ -321,6 +319,13 @@ impl Attention {
     pub(crate) fn join(&self, x: Tensor<4>) -> Tensor<3> {
         let [batch, heads, length, head_dim] = x.dims();
         x.swap_dims(1, 2).reshape([batch, length, heads * head_dim])
+    }
+}
+
+fn normed(x: Tensor<3>, norm: Option<&QkNormLayer>) -> Tensor<3> {
+    match norm {
+        None => x,
+        Some(norm) => norm.forward(x),
     }
 }
 

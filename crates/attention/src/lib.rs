@@ -76,6 +76,7 @@ pub mod pattern;
 pub mod position;
 #[cfg(feature = "burn")]
 pub mod projected;
+mod qk_norm;
 mod scaling;
 pub mod score;
 mod settings;
@@ -94,6 +95,9 @@ pub use look::Look;
 pub use mixing::Mixing;
 pub use pattern::Pattern;
 pub use position::Position;
+#[cfg(feature = "burn")]
+pub use qk_norm::QkNormLayer;
+pub use qk_norm::{QkNorm, QkNormKind};
 pub use scaling::Scaling;
 pub use score::Score;
-pub use settings::AttentionSettings;
+pub use settings::{AttentionBias, AttentionSettings};

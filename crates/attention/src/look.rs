@@ -4,12 +4,12 @@
 //! ([`whatwhere_kernels::attention::Inspection`]), and scores compared with and without a term ([`whatwhere_kernels::attention::reference`]).
 //! A look holds q, k and v, and nothing as large as the scores.
 
-use burn::{nn::RmsNorm, tensor::Tensor};
+use burn::tensor::Tensor;
 use whatwhere_kernels::attention::{self as kernels, Shape};
 use whatwhere_settings::Refuses;
 
 use crate::{
-    Attention, Error, Input,
+    Attention, Error, Input, QkNormLayer,
     call::Call,
     fused::Recipe,
     layer::{attend, memory, sizes},
@@ -62,15 +62,14 @@ impl Attention {
     /// projections without their bias, norms with the statistics of the whole. So parts of `x` add up to those of `x`, but
     /// for the bias.
     pub fn shares(&self, part: Tensor<3>, whole: Tensor<3>) -> (Tensor<4>, Tensor<4>) {
-        let project = |linear: &burn::nn::Linear, heads: usize, norm: &Option<RmsNorm>| {
+        let project = |linear: &burn::nn::Linear, heads: usize, norm: &Option<QkNormLayer>| {
             let weight = linear.weight.val().unsqueeze::<3>();
-            let share = self.split(part.clone().matmul(weight), heads);
-            match norm {
+            let share = part.clone().matmul(weight);
+            let share = match norm {
                 None => share,
-                Some(norm) => {
-                    norm_share(norm, share, self.split(linear.forward(whole.clone()), heads))
-                }
-            }
+                Some(norm) => norm.part(share, linear.forward(whole.clone())),
+            };
+            self.split(share, heads)
         };
         let q = project(&self.query, self.sizes.heads, &self.query_norm);
         let k = project(&self.key, self.sizes.kv_heads, &self.key_norm);
@@ -101,12 +100,6 @@ impl Attention {
         let reason = "without scores there are none to look at";
         Err(Error::combination(self.settings().mixing.name(), "weights", reason))
     }
-}
-
-/// The norm of the whole, on a part of it.
-fn norm_share(norm: &RmsNorm, part: Tensor<4>, whole: Tensor<4>) -> Tensor<4> {
-    let scale = (whole.powi_scalar(2).mean_dim(3) + norm.epsilon).sqrt();
-    part / scale * norm.gamma.val().unsqueeze()
 }
 
 fn slice<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
@@ -158,16 +151,20 @@ mod tests {
     #[test]
     fn shares_of_parts_add_up_to_queries_and_keys() {
         let device = Device::flex();
-        let settings = AttentionSettings::from_toml(
-            "width = 16\nheads = 4\nkv_heads = 2\nqk_norm = true\nscore = 'general'",
-        );
-        let layer = settings.unwrap().build(&device).unwrap();
-        let part = || Tensor::random([1, 5, 16], Distribution::Normal(0.0, 1.0), &device);
-        let (a, b) = (part(), part());
-        let whole = a.clone() + b.clone();
-        let (qa, ka) = layer.shares(a, whole.clone());
-        let (qb, kb) = layer.shares(b, whole.clone());
-        close(&slice(qa + qb), &slice(layer.queries(whole.clone(), Path::Auto)), "queries");
-        close(&slice(ka + kb), &slice(layer.keys(whole, Path::Auto)), "keys");
+        for (by, kind) in
+            ["head", "each_head", "all"].into_iter().flat_map(|by| [(by, "rms"), (by, "layer")])
+        {
+            let text = format!(
+                "width = 16\nheads = 4\nkv_heads = 2\nscore = 'general'\nqk_norm = '{by}'\nqk_norm_kind = '{kind}'"
+            );
+            let layer = AttentionSettings::from_toml(&text).unwrap().build(&device).unwrap();
+            let part = || Tensor::random([1, 5, 16], Distribution::Normal(0.0, 1.0), &device);
+            let (a, b) = (part(), part());
+            let whole = a.clone() + b.clone();
+            let (qa, ka) = layer.shares(a, whole.clone());
+            let (qb, kb) = layer.shares(b, whole.clone());
+            close(&slice(qa + qb), &slice(layer.queries(whole.clone(), Path::Auto)), "queries");
+            close(&slice(ka + kb), &slice(layer.keys(whole, Path::Auto)), "keys");
+        }
     }
 }

@@ -2,11 +2,11 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use whatwhere_settings::{OneOrList, Refuses, one_or_list, schema::in_order};
+use whatwhere_settings::{OneOrList, Refuses, name_or_bool, one_or_list, schema::in_order};
 
 use crate::{
-    Error, Mixing, Pattern, Position, Score, heads::Heads, mixing::Softmax, pattern::Causal,
-    position::Rotary, score::ScaledDot,
+    Error, Mixing, Pattern, Position, QkNorm, QkNormKind, Score, heads::Heads, mixing::Softmax,
+    pattern::Causal, position::Rotary, score::ScaledDot,
 };
 
 /// Everything that makes an attention layer.
@@ -25,10 +25,17 @@ pub struct AttentionSettings {
     /// Width of one head; default `width / heads`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head_dim: Option<usize>,
-    /// Whether projections have a bias; default false.
-    pub bias: bool,
-    /// QK-norm: whether queries and keys are normalized per head (RMS) before they are compared; default false.
-    pub qk_norm: bool,
+    /// Which projections have a bias; default `none`.
+    #[serde(deserialize_with = "name_or_bool")]
+    pub bias: AttentionBias,
+    /// QK-norm: over what queries and keys are normalized before they are compared; default `none`.
+    #[serde(deserialize_with = "name_or_bool")]
+    pub qk_norm: QkNorm,
+    /// What QK-norm takes away; default `rms`.
+    pub qk_norm_kind: QkNormKind,
+    /// Added under the root of QK-norm; default 1e-5. In a model's settings it is the model's.
+    #[schemars(skip)]
+    pub epsilon: f64,
     /// How alike a query and a key are; default `scaled_dot`.
     pub score: Score,
     /// Bound on the compared score; default none.
@@ -46,6 +53,25 @@ pub struct AttentionSettings {
     pub dropout: f32,
 }
 
+/// Which projections of an attention have a bias.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AttentionBias {
+    /// None.
+    #[default]
+    None,
+    /// Those of queries, keys and values (Qwen 2).
+    Qkv,
+    /// All, the output's too.
+    All,
+}
+
+impl From<bool> for AttentionBias {
+    fn from(is_there: bool) -> Self {
+        if is_there { Self::All } else { Self::None }
+    }
+}
+
 impl Default for AttentionSettings {
     fn default() -> Self {
         Self {
@@ -53,8 +79,10 @@ impl Default for AttentionSettings {
             heads: 8,
             kv_heads: None,
             head_dim: None,
-            bias: false,
-            qk_norm: false,
+            bias: AttentionBias::None,
+            qk_norm: QkNorm::None,
+            qk_norm_kind: QkNormKind::Rms,
+            epsilon: 1e-5,
             score: ScaledDot::default().into(),
             soft_cap: None,
             pattern: Causal::default().into(),
@@ -123,6 +151,13 @@ impl AttentionSettings {
         {
             return Err(Error::setting("soft_cap", cap, "a cap is above 0"));
         }
+        if !(self.epsilon >= 0.0 && self.epsilon.is_finite()) {
+            return Err(Error::setting("epsilon", self.epsilon, "expected at least 0"));
+        }
+        if self.qk_norm == QkNorm::None && self.qk_norm_kind != QkNormKind::Rms {
+            let reason = "without a norm it has no meaning; set qk_norm, too";
+            return Err(Error::setting("qk_norm_kind", "layer", reason));
+        }
         if !(0.0..1.0).contains(&self.dropout) {
             return Err(Error::setting(
                 "dropout",
@@ -136,7 +171,7 @@ impl AttentionSettings {
 
     /// Whether nothing needs tensors between the projections: self-attention is then one operation on the CPU.
     pub fn is_plain(&self) -> bool {
-        !self.qk_norm
+        self.qk_norm == QkNorm::None
             && self.pattern.deviation().is_none()
             && !self.score.changes_queries()
             && self.mixing.has_scores()
@@ -219,6 +254,14 @@ mod tests {
     }
 
     #[test]
+    fn booleans_of_earlier_versions_are_read() {
+        let settings = AttentionSettings::from_toml("bias = true\nqk_norm = true").unwrap();
+        assert_eq!((settings.bias, settings.qk_norm), (AttentionBias::All, QkNorm::Head));
+        let settings = AttentionSettings::from_toml("bias = false\nqk_norm = false").unwrap();
+        assert_eq!(settings, AttentionSettings::default());
+    }
+
+    #[test]
     fn written_settings_read_back_the_same() {
         for position in Position::all() {
             for pattern in Pattern::all() {
@@ -253,6 +296,9 @@ mod tests {
             ("mixing = 'linear'\nposition = 't5'", "linear with t5"),
             ("mixing = 'linear'\nposition = 'none'\npattern = 'window'", "linear with window"),
             ("dropout = 1.0", "dropout = 1"),
+            ("epsilon = -1.0", "epsilon = -1: expected at least 0"),
+            ("qk_norm_kind = 'layer'", "qk_norm_kind = layer: without a norm"),
+            ("bias = 'kv'", "unknown variant `kv`, expected one of `none`, `qkv`, `all`"),
             ("soft_cap = -1.0", "soft_cap = -1"),
         ];
         for (text, expected) in cases {

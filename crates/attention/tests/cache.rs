@@ -49,13 +49,7 @@ fn positions() -> Vec<Vec<Position>> {
         Rotary { scaling: Scaling::DynamicNtk { factor: 2.0, length: 16 }, ..Default::default() }
             .into(),
     ]);
-    all.push(vec![
-        Rotary {
-            scaling: Scaling::Yarn { factor: 4.0, length: 16, fast: 32.0, slow: 1.0 },
-            ..Default::default()
-        }
-        .into(),
-    ]);
+    all.push(vec![Rotary { scaling: Scaling::yarn(4.0, 16), ..Default::default() }.into()]);
     all.push(vec![
         Polar { delta: DeltaInit::Uniform, ..Default::default() }.into(),
         Alibi::default().into(),

@@ -7,8 +7,8 @@ mod outcome;
 
 use burn::tensor::{Device, Distribution, Tensor};
 use whatwhere_attention::{
-    AttentionSettings, Error, Input, Mixing, Path, Pattern, Position, Scaling, Score, pattern,
-    position,
+    AttentionBias, AttentionSettings, Error, Input, Mixing, Path, Pattern, Position, QkNorm,
+    Scaling, Score, pattern, position,
 };
 use whatwhere_settings::{Refusal, Share};
 
@@ -76,7 +76,13 @@ fn check(settings: &AttentionSettings) {
 }
 
 fn base() -> AttentionSettings {
-    AttentionSettings { width: 24, heads: 4, kv_heads: Some(2), bias: true, ..Default::default() }
+    AttentionSettings {
+        width: 24,
+        heads: 4,
+        kv_heads: Some(2),
+        bias: AttentionBias::All,
+        ..Default::default()
+    }
 }
 
 #[test]
@@ -178,13 +184,7 @@ fn both_paths_agree_for_every_setting_of_the_encodings() {
         vec![Polar { magnitude: PolarMagnitude::Identity, ..Default::default() }.into()],
         vec![TransformerXl { clamp: 5 }.into(), Alibi::default().into()],
         vec![Shaw { values: false, reach: 3, ..Default::default() }.into()],
-        vec![
-            Rotary {
-                scaling: Scaling::Yarn { factor: 4.0, length: 8, fast: 32.0, slow: 1.0 },
-                ..Default::default()
-            }
-            .into(),
-        ],
+        vec![Rotary { scaling: Scaling::yarn(4.0, 8), ..Default::default() }.into()],
         vec![
             Rotary {
                 scaling: Scaling::DynamicNtk { factor: 2.0, length: 8 },
@@ -195,7 +195,12 @@ fn both_paths_agree_for_every_setting_of_the_encodings() {
     ];
     for position in positions {
         for (heads, kv_heads) in [(4, 4), (4, 2), (4, 1), (1, 1)] {
-            for (soft_cap, dropout, qk_norm) in [(None, 0.0, false), (Some(1.5), 0.3, true)] {
+            for (soft_cap, dropout, qk_norm) in [
+                (None, 0.0, QkNorm::None),
+                (Some(1.5), 0.3, QkNorm::Head),
+                (None, 0.0, QkNorm::EachHead),
+                (None, 0.0, QkNorm::All),
+            ] {
                 check(&AttentionSettings {
                     position: position.clone(),
                     heads,

@@ -34,7 +34,14 @@ impl Flops {
     /// Predicted from a run's settings at its trained length.
     pub fn of(settings: &RunSettings, vocabulary: usize) -> Result<Self, Error> {
         let mut flops = Self::of_length(settings, settings.training.length)?;
-        flops.matrices += 2.0 * (settings.model.width * vocabulary) as f64;
+        let model = &settings.model;
+        let (width, channels) = (model.width, model.output_channels());
+        let mut weights = channels * vocabulary;
+        if model.output_transform || model.projects_output() {
+            weights += width * channels;
+        }
+        weights += model.embedding_width.map_or(0, |from| from * width);
+        flops.matrices += 2.0 * weights as f64;
         Ok(flops)
     }
 
@@ -42,10 +49,7 @@ impl Flops {
     fn of_length(settings: &RunSettings, length: usize) -> Result<Self, Error> {
         let model = &settings.model;
         let feed_forward = model.width * model.feed_forward_width();
-        let feed_forward = match model.activation {
-            whatwhere_transformer::Activation::Swiglu => 3 * feed_forward,
-            _ => 2 * feed_forward,
-        };
+        let feed_forward = if model.is_gated() { 3 * feed_forward } else { 2 * feed_forward };
         let mut flops = Self { matrices: 0.0, visible: 0.0, computed: 0.0 };
         let mut sites = Vec::new();
         sites.extend((0..model.encoder_depth()).map(|layer| (Site::Encoder, layer)));
@@ -259,6 +263,22 @@ mod tests {
         let flops = Flops::of(&settings, 100).unwrap();
         assert_eq!(flops.matrices, 2.0 * (2.0 * 12.0 * 64.0 * 64.0 + 6400.0));
         assert_eq!(flops.visible, 2.0 * 4.0 * (4.0 * 16.0) * 55.0 / 10.0);
+    }
+
+    #[test]
+    fn matrices_before_and_after_the_stack_are_counted() {
+        let of = |extra: &str| {
+            let text = format!("[model]\nwidth = 64\nlayers = 1\nfeed_forward = 64\n{extra}");
+            Flops::of(&RunSettings::read(&text, &[]).unwrap(), 100).unwrap().matrices
+        };
+        let plain = of("");
+        let more = |extra: &str, weights: usize| {
+            assert_eq!(of(extra) - plain, 2.0 * weights as f64, "{extra}");
+        };
+        more("gated = true", 64 * 64);
+        more("output_transform = true", 64 * 64);
+        // A projection there and back, beside the smaller output.
+        assert_eq!(of("embedding_width = 16"), plain + 2.0 * (2.0 * 1024.0 - 4800.0));
     }
 
     #[test]

@@ -42,6 +42,6 @@ mod refusal;
 pub mod schema;
 mod share;
 
-pub use read::{Numbers, OneOrList, name_or_table, one_or_list};
+pub use read::{Numbers, OneOrList, name_or_bool, name_or_table, one_or_list};
 pub use refusal::{Refusal, Refuses};
 pub use share::Share;

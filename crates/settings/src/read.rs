@@ -30,6 +30,16 @@ pub fn one_or_list<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     choices.map_err(D::Error::custom)
 }
 
+/// Reads a choice by its name, or by the boolean that the setting once was.
+pub fn name_or_bool<'de, D: Deserializer<'de>, T: DeserializeOwned + From<bool>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    match Value::deserialize(deserializer)? {
+        Value::Boolean(is_on) => Ok(is_on.into()),
+        name => T::deserialize(name).map_err(D::Error::custom),
+    }
+}
+
 /// A number, or a list of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a number or a list of numbers, none below 0")]

@@ -3,10 +3,7 @@
 use burn::tensor::{Device, Int, Tensor, activation};
 use whatwhere_attention::Path;
 use whatwhere_data::Batch;
-use whatwhere_transformer::{
-    Mode, Model, Segments, Sequences,
-    fused::{self, Targets},
-};
+use whatwhere_transformer::{Mode, Model, Segments, Sequences, fused::Targets};
 
 use crate::Error;
 
@@ -60,8 +57,7 @@ impl std::ops::AddAssign for Part {
 
 /// The loss of `[places, width]` states as one operation; nothing on other backends than the CPU's.
 fn fused_loss(model: &Model, hidden: Tensor<2>, targets: Targets) -> Option<BatchLoss> {
-    let (projection, is_embedding) = model.projection();
-    let (loss, sum) = fused::cross_entropy(hidden, projection, is_embedding, targets)?;
+    let (loss, sum) = model.cross_entropy(hidden, targets)?;
     Some(BatchLoss { loss, nats: sum.nats, right: sum.correct })
 }
 
@@ -221,13 +217,17 @@ mod tests {
     };
 
     fn loaded(family: &str, position: &str) -> (Model, Loaded, Device) {
+        loaded_with(family, position, "")
+    }
+
+    fn loaded_with(family: &str, position: &str, model: &str) -> (Model, Loaded, Device) {
         let source = match family {
             "encoder_decoder" => "source = 'reverse'\nobjective = 'translate'",
             "encoder" => "objective = { kind = 'masked', share = 0.3 }\ntokenizer = 'characters'",
             _ => "tokenizer = 'characters'",
         };
         let text = format!(
-            "[data]\n{source}\n[model]\nfamily = '{family}'\nwidth = 32\nlayers = 2\n\
+            "[data]\n{source}\n[model]\nfamily = '{family}'\nwidth = 32\nlayers = 2\n{model}\n\
              [model.attention]\nheads = 2\nposition = '{position}'\n[training]\nbatch = 4\nlength = 24"
         );
         let mut settings = RunSettings::read(&text, &[]).unwrap();
@@ -276,8 +276,15 @@ mod tests {
 
     #[test]
     fn fused_and_composed_losses_agree() {
-        for family in ["decoder", "encoder", "encoder_decoder"] {
-            let (model, loaded, _) = loaded(family, "rotary");
+        let outputs = [
+            "",
+            "output_bias = true\noutput_soft_cap = 0.3",
+            "output_transform = true\ntied = false",
+            "embedding_width = 8\noutput_soft_cap = 2.0",
+        ];
+        let families = ["decoder", "encoder", "encoder_decoder"];
+        for (family, output) in families.iter().flat_map(|f| outputs.map(|output| (f, output))) {
+            let (model, loaded, _) = loaded_with(family, "rotary", output);
             for smoothing in [0.0, 0.1] {
                 let [fused, composed] = [Path::Fused, Path::Composed].map(|path| {
                     let mode = Mode { path, seed: None };

@@ -8,7 +8,7 @@ use std::fs;
 use serde::Serialize;
 use whatwhere_attention::AttentionSettings;
 use whatwhere_data::{BatchSize, TokenizerSettings};
-use whatwhere_transformer::{Activation, Family, ModelSettings, Recompute, Site};
+use whatwhere_transformer::{Family, ModelSettings, NormPlace, Recompute, Site};
 
 use crate::{Error, RunSettings};
 
@@ -83,9 +83,14 @@ fn activations(settings: &RunSettings) -> Result<f64, Error> {
         BatchSize::Tokens { tokens } => tokens as f64,
     };
     let (width, inner) = (model.width as f64, model.feed_forward_width() as f64);
-    let gates = if model.activation == Activation::Swiglu { 2.0 } else { 1.0 };
+    let gates = if model.is_gated() { 2.0 } else { 1.0 };
+    // What the norm of a sublayer's output is given.
+    let outputs = if model.norm_place == NormPlace::Both { width } else { 0.0 };
     // Embeddings, the last norm, and the loss with its gradient.
     let mut kept = 4.0 * width;
+    if model.output_transform {
+        kept += 4.0 * model.output_channels() as f64;
+    }
     let mut most: f64 = 0.0;
     let mut sites = Vec::new();
     sites.extend((0..model.encoder_depth()).map(|layer| (Site::Encoder, layer)));
@@ -98,18 +103,20 @@ fn activations(settings: &RunSettings) -> Result<f64, Error> {
     for (site, layer) in sites {
         let attention = model.attention(site, layer)?;
         let compared = compared(&attention)?;
-        let formed = of_attention(model, &attention, site, compared);
+        let formed = of_attention(model, &attention, site, compared + outputs);
         // What comes out of a sublayer, and its gradient.
         kept += 2.0 * width + formed.kept;
         most = most.max(2.0 * width + compared + formed.again);
         if site != Site::Cross {
-            let formed = Formed::of(width + gates * inner, model.recompute == Recompute::Block);
+            let formed =
+                Formed::of(width + gates * inner + outputs, model.recompute == Recompute::Block);
             kept += 2.0 * width + formed.kept;
             most = most.max(2.0 * width + (1.0 + gates) * inner + formed.again);
         }
     }
     // The embeddings' gradient has two parts where the output shares them.
-    let table = if model.tied { model.vocabulary as f64 * width } else { 0.0 };
+    let table =
+        if model.tied { (model.vocabulary * model.embedding_channels()) as f64 } else { 0.0 };
     Ok(tokens * (kept + most) + table)
 }
 

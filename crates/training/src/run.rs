@@ -8,7 +8,7 @@ use whatwhere_data::Tokenizer;
 use whatwhere_random::Random;
 use whatwhere_settings::Refuses;
 use whatwhere_transformer::{
-    Family, Mode, Model, Sequences,
+    Family, Mode, Model, Sequences, Stack,
     generate::{Beam, Generator, Sampling},
 };
 
@@ -327,9 +327,8 @@ impl Run {
             return Err(Error::Settings("found no tokens, expected at least 1".into()));
         }
         let stack = self.model().decoder.as_ref().or(self.model().encoder.as_ref());
-        let blocks = stack.map_or(&[][..], |stack| &stack.blocks);
-        let Some(block) = blocks.get(layer) else {
-            let last = blocks.len().saturating_sub(1);
+        let Some(block) = stack.and_then(|stack| stack.block(layer)) else {
+            let last = stack.map_or(0, Stack::depth).saturating_sub(1);
             return Err(Error::Settings(format!("found layer {layer}, expected 0 to {last}")));
         };
         let sequences = Sequences::from_rows(&[tokens]);

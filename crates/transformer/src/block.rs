@@ -1,35 +1,47 @@
 //! A block: self-attention, perhaps attention to the encoder, and the feed-forward, each around the residual stream.
 
+use std::sync::Arc;
+
 use burn::{
     module::Module,
     tensor::{Device, Tensor},
 };
 use whatwhere_attention::{
-    Attention, AttentionSettings, Cache, Input, Path, bridge::Operand, projected,
+    Attention, AttentionSettings, Cache, Input, Path, bridge::Operand, position::PositionModule,
+    projected,
 };
 
 use crate::{
-    Error, FeedForward, ModelSettings, Norm, NormPlace, Recompute,
+    Error, FeedForward, ModelSettings, Norm, NormPlace, Recompute, ResidualKind,
     dropout::{Dropped, Seeds, add},
+    norm::NormFormula,
     quantized::QuantizedBlock,
-    sublayer::{self, Residual, Sublayer},
+    sublayer::{self, AROUND, Norms, Residual, Sublayer},
 };
 
 /// One layer of a stack.
 #[derive(Module, Debug)]
 pub struct Block {
-    /// Of self-attention.
-    pub attention_norm: Norm,
+    /// Before self-attention, or after it.
+    pub attention_norm: Option<Norm>,
     /// Self-attention.
     pub attention: Attention,
+    /// Of what self-attention gives.
+    pub attention_output_norm: Option<Norm>,
     /// To the encoder's sequence, where there is one.
     pub cross: Option<Cross>,
-    /// Of the feed-forward.
-    pub feed_forward_norm: Norm,
+    /// Before the feed-forward, or after it; absent where it shares attention's.
+    pub feed_forward_norm: Option<Norm>,
     /// Each token by itself.
     pub feed_forward: FeedForward,
+    /// Of what the feed-forward gives.
+    pub feed_forward_output_norm: Option<Norm>,
     #[module(skip)]
     place: NormPlace,
+    #[module(skip)]
+    formula: NormFormula,
+    #[module(skip)]
+    residual: ResidualKind,
     #[module(skip)]
     dropout: f32,
     #[module(skip)]
@@ -39,10 +51,12 @@ pub struct Block {
 /// Attention to the encoder.
 #[derive(Module, Debug)]
 pub struct Cross {
-    /// Around it.
-    pub norm: Norm,
+    /// Before it, or after it.
+    pub norm: Option<Norm>,
     /// From the decoder's tokens to the encoder's.
     pub attention: Attention,
+    /// Of what it gives.
+    pub output_norm: Option<Norm>,
 }
 
 /// What the encoder has read.
@@ -59,6 +73,8 @@ pub(crate) struct Pass<'a> {
     pub(crate) lengths: Option<&'a [usize]>,
     pub(crate) documents: Option<&'a [Vec<usize>]>,
     pub(crate) memory: Option<&'a Memory>,
+    /// What self-attention of all layers has of its encodings, where they share it.
+    pub(crate) position: Option<Arc<[PositionModule]>>,
     pub(crate) seeds: Seeds,
     pub(crate) path: Path,
 }
@@ -98,19 +114,32 @@ impl Block {
         cross: Option<&AttentionSettings>,
         device: &Device,
     ) -> Result<Self, Error> {
+        let place = settings.norm_place;
+        let norm = || (place != NormPlace::Output).then(|| Norm::new(settings, device));
+        let output_norm = || {
+            matches!(place, NormPlace::Both | NormPlace::Output)
+                .then(|| Norm::new(settings, device))
+        };
         let cross = match cross {
             None => None,
-            Some(cross) => {
-                Some(Cross { norm: Norm::new(settings, device), attention: cross.build(device)? })
-            }
+            Some(cross) => Some(Cross {
+                norm: norm(),
+                attention: cross.build(device)?,
+                output_norm: output_norm(),
+            }),
         };
+        let shares_norm = settings.residual == ResidualKind::Parallel;
         Ok(Self {
-            attention_norm: Norm::new(settings, device),
+            attention_norm: norm(),
             attention: own.build(device)?,
+            attention_output_norm: output_norm(),
             cross,
-            feed_forward_norm: Norm::new(settings, device),
+            feed_forward_norm: if shares_norm { None } else { norm() },
             feed_forward: FeedForward::new(settings, device),
-            place: settings.norm_place,
+            feed_forward_output_norm: output_norm(),
+            place,
+            formula: NormFormula::new(settings),
+            residual: settings.residual,
             dropout: settings.dropout,
             recompute: settings.recompute,
         })
@@ -123,27 +152,54 @@ impl Block {
         pass: &mut Pass,
         mut state: State,
     ) -> Result<Tensor<3>, Error> {
-        let x = self.self_attention(x, pass, &mut state)?;
-        let x = match (&self.cross, pass.memory) {
+        let stream = self.self_attention(x.clone(), pass, &mut state)?;
+        let stream = match (&self.cross, pass.memory) {
             (Some(cross), Some(memory)) => {
-                self.cross_attention(cross, memory, x, pass, &mut state)?
+                self.cross_attention(cross, memory, stream, pass, &mut state)?
             }
-            _ => x,
+            _ => stream,
         };
+        let around = match self.residual {
+            ResidualKind::Sequential => Around::new(stream),
+            ResidualKind::Parallel | ResidualKind::ParallelTwoNorms => {
+                Around { stream: Some(stream), x }
+            }
+        };
+        let norm = match self.residual {
+            ResidualKind::Parallel => &self.attention_norm,
+            ResidualKind::Sequential | ResidualKind::ParallelTwoNorms => &self.feed_forward_norm,
+        };
+        let norms = self.norms(norm, &self.feed_forward_output_norm);
         let (seed, path) = (pass.seeds.next(), pass.path);
         let int8 = state.int8();
         if path != Path::Composed
             && int8.is_none()
-            && let Some(out) = self.fused_feed_forward(&x, seed)?
+            && let Some(out) = self.fused_feed_forward(&around, norms, seed)?
         {
             return Ok(out);
         }
-        self.residual(x, &self.feed_forward_norm, seed, path, |x| {
+        self.residual(around, norms, seed, path, |x| {
             Ok(match int8 {
                 None => self.feed_forward.forward(x, path),
                 Some(int8) => self.feed_forward.forward_by(int8.feed_forward(), x, path),
             })
         })
+    }
+
+    /// The norms of a sublayer where they stand.
+    fn norms<'a>(&self, norm: &'a Option<Norm>, output: &'a Option<Norm>) -> Norms<&'a Norm> {
+        let (norm, output) = (norm.as_ref(), output.as_ref());
+        match self.place {
+            NormPlace::Post => Norms { before: None, output, after: norm },
+            NormPlace::Pre | NormPlace::Both | NormPlace::Output => {
+                Norms { before: norm, output, after: None }
+            }
+        }
+    }
+
+    /// What stands before the first attention, if norms stand before sublayers.
+    pub(crate) fn norm_before(&self) -> Option<&Norm> {
+        self.norms(&self.attention_norm, &None).before
     }
 
     fn self_attention(
@@ -160,17 +216,18 @@ impl Block {
             let documents = pass.documents.map(<[_]>::to_vec);
             input.documents = Some(documents.unwrap_or_else(|| vec![vec![0]]));
             input.seed = seed;
+            input.position = pass.position.clone();
             input.path = pass.path;
             input
         };
+        let norms = self.norms(&self.attention_norm, &self.attention_output_norm);
+        let around = Around::new(x);
         if let State::None = state
-            && let Some(out) = self.fused_attention(input(x.clone()), outer)?
+            && let Some(out) = self.fused_attention(input(around.x.clone()), norms, outer)?
         {
             return Ok(out);
         }
-        self.residual(x, &self.attention_norm, outer, pass.path, |x| {
-            attend(&self.attention, input(x), state)
-        })
+        self.residual(around, norms, outer, pass.path, |x| attend(&self.attention, input(x), state))
     }
 
     fn cross_attention(
@@ -182,7 +239,8 @@ impl Block {
         state: &mut State,
     ) -> Result<Tensor<3>, Error> {
         let (seed, outer) = (pass.seeds.next(), pass.seeds.next());
-        self.residual(x, &cross.norm, outer, pass.path, |x| {
+        let norms = self.norms(&cross.norm, &cross.output_norm);
+        self.residual(Around::new(x), norms, outer, pass.path, |x| {
             let mut input = Input::new(x);
             input.memory = Some(memory.states.clone());
             input.key_lengths = memory.lengths.clone();
@@ -203,64 +261,104 @@ impl Block {
     }
 
     /// Self-attention and everything around it as one operation, where there is one.
-    fn fused_attention(&self, input: Input, seed: Option<u64>) -> Result<Option<Tensor<3>>, Error> {
+    fn fused_attention(
+        &self,
+        input: Input,
+        norms: Norms<&Norm>,
+        seed: Option<u64>,
+    ) -> Result<Option<Tensor<3>>, Error> {
         let Some((sublayer, weights)) = self.attention.projected(&input)? else { return Ok(None) };
         let recomputes = self.recompute != Recompute::None;
-        let norm = &self.attention_norm;
-        self.fused::<_, { 3 + projected::WEIGHTS }>(
-            &input.x, norm, sublayer, weights, seed, recomputes,
+        let around = Around::new(input.x);
+        self.fused::<_, { AROUND + projected::WEIGHTS }>(
+            &around, norms, sublayer, weights, seed, recomputes,
         )
     }
 
     /// The feed-forward and everything around it as one operation, where there is one.
     fn fused_feed_forward(
         &self,
-        x: &Tensor<3>,
+        around: &Around,
+        norms: Norms<&Norm>,
         seed: Option<u64>,
     ) -> Result<Option<Tensor<3>>, Error> {
         let Some((sublayer, weights)) = self.feed_forward.projected() else { return Ok(None) };
         let recomputes = self.recompute == Recompute::Block;
-        let norm = &self.feed_forward_norm;
-        self.fused::<_, { 3 + 6 }>(x, norm, sublayer, weights, seed, recomputes)
+        self.fused::<_, { AROUND + 6 }>(around, norms, sublayer, weights, seed, recomputes)
     }
 
-    /// A sublayer on the stream, a norm's gain and bias, and its weights; nothing on another backend.
+    /// A sublayer on what stands around it and its weights; nothing on another backend.
     fn fused<S: Sublayer, const N: usize>(
         &self,
-        x: &Tensor<3>,
-        norm: &Norm,
+        around: &Around,
+        norms: Norms<&Norm>,
         sublayer: S,
         weights: Vec<Operand>,
         seed: Option<u64>,
         recomputes: bool,
     ) -> Result<Option<Tensor<3>>, Error> {
-        let Some(stream) = Operand::new(x.clone()) else { return Ok(None) };
-        let Some((norm, is_centred)) = norm.operands() else { return Ok(None) };
-        let operands: Vec<Operand> = [stream].into_iter().chain(norm).chain(weights).collect();
-        let operands: [Operand; N] = operands.try_into().expect("three more than weights");
+        let Some(operands) = around.operands(norms) else { return Ok(None) };
+        let operands: Vec<Operand> = operands.into_iter().chain(weights).collect();
+        let operands: [Operand; N] = operands.try_into().expect("as many more than weights");
         let rate = self.dropout;
         let dropped = seed.filter(|_| rate > 0.0).map(|seed| Dropped { rate, seed });
-        let residual = Residual { place: self.place, is_centred, dropped, recomputes };
-        Ok(Some(sublayer::fused(sublayer, residual, operands, x.dims())?))
+        let norms = Norms {
+            before: norms.before.map(|_| ()),
+            output: norms.output.map(|_| ()),
+            after: norms.after.map(|_| ()),
+        };
+        let residual = Residual { norms, formula: self.formula, dropped, recomputes };
+        Ok(Some(sublayer::fused(sublayer, residual, operands, around.x.dims())?))
     }
 
-    /// A sublayer on tensors, with its norm, dropout and the residual stream.
+    /// A sublayer on tensors, with its norms, dropout and the residual stream.
     fn residual(
         &self,
-        x: Tensor<3>,
-        norm: &Norm,
+        Around { stream, x }: Around,
+        norms: Norms<&Norm>,
         seed: Option<u64>,
         path: Path,
         sublayer: impl FnOnce(Tensor<3>) -> Result<Tensor<3>, whatwhere_attention::Error>,
     ) -> Result<Tensor<3>, Error> {
-        let (out, _) = sublayer::in_order::<Tensor<3>, Tensor<3>, Error>(
-            self.place,
-            &x,
-            |x| Ok(norm.forward(x.clone(), path)),
+        let (out, _) = sublayer::in_order::<Tensor<3>, Tensor<3>, _, Error>(
+            norms,
+            [stream.as_ref().unwrap_or(&x), &x],
+            |norm, x| Ok(norm.forward(x.clone(), path)),
             |x| Ok(sublayer(x.clone())?),
-            |x, out| Ok(add(x.clone(), out, self.dropout, seed, path)),
+            |stream, out| Ok(add(stream.clone(), out, self.dropout, seed, path)),
         )?;
         Ok(out)
+    }
+}
+
+/// What a sublayer reads, and the stream that it joins.
+struct Around {
+    /// Absent where it is what the sublayer reads.
+    stream: Option<Tensor<3>>,
+    x: Tensor<3>,
+}
+
+impl Around {
+    fn new(x: Tensor<3>) -> Self {
+        Self { stream: None, x }
+    }
+
+    /// As operands of a sublayer, with gain and bias of the norm before or after and of the output's.
+    fn operands(&self, norms: Norms<&Norm>) -> Option<Vec<Operand>> {
+        let device = self.x.device();
+        let mut operands = Vec::with_capacity(AROUND);
+        operands.push(match &self.stream {
+            None => Operand::nothing(&device)?,
+            Some(stream) => Operand::new(stream.clone())?,
+        });
+        operands.push(Operand::new(self.x.clone())?);
+        for norm in [norms.before.or(norms.after), norms.output] {
+            operands.extend(match norm {
+                None => [Operand::nothing(&device)?, Operand::nothing(&device)?],
+                Some(norm) => norm.operands()?,
+            });
+        }
+        Some(operands)
     }
 }
 

@@ -12,19 +12,19 @@ use whatwhere_attention::{
 };
 use whatwhere_kernels::layer;
 
-use crate::{Activation, ModelSettings, fused, sublayer};
+use crate::{ModelSettings, fused, sublayer};
 
-/// `down(activation(up(x)))`, or `down(silu(gate(x)) · up(x))`.
+/// `down(activation(up(x)))`, or `down(activation(gate(x)) · up(x))`.
 #[derive(Module, Debug)]
 pub struct FeedForward {
     /// `[width, inner]`.
     pub up: Linear,
-    /// `[width, inner]`, for `swiglu` only.
+    /// `[width, inner]`, if there is a gate.
     pub gate: Option<Linear>,
     /// `[inner, width]`.
     pub down: Linear,
     #[module(skip)]
-    activation: Activation,
+    activation: layer::Activation,
 }
 
 /// The linear layers of a feed-forward.
@@ -39,12 +39,11 @@ impl FeedForward {
     pub fn new(settings: &ModelSettings, device: &Device) -> Self {
         let (width, inner) = (settings.width, settings.feed_forward_width());
         let linear = |from, to| LinearConfig::new(from, to).with_bias(settings.bias).init(device);
-        let gated = settings.activation == Activation::Swiglu;
         Self {
             up: linear(width, inner),
-            gate: gated.then(|| linear(width, inner)),
+            gate: settings.is_gated().then(|| linear(width, inner)),
             down: linear(inner, width),
-            activation: settings.activation,
+            activation: settings.activation.pointwise(),
         }
     }
 
@@ -83,27 +82,35 @@ impl FeedForward {
             }
         }
         weights.extend(operands(&self.down));
-        let activation = self.kernel();
         let weights = weights.into_iter().collect::<Option<Vec<_>>>()?;
-        Some((sublayer::FeedForward { width, inner, activation }, weights))
-    }
-
-    /// The kernels' part of its activation.
-    pub(crate) fn kernel(&self) -> layer::Activation {
-        self.activation.pointwise()
+        Some((sublayer::FeedForward { width, inner, activation: self.activation }, weights))
     }
 
     fn activate(&self, up: Tensor<3>, gate: Option<Tensor<3>>, path: Path) -> Tensor<3> {
-        if path != Path::Composed
-            && let Some(out) = fused::activate(self.activation, up.clone(), gate.clone())
-        {
-            return out;
-        }
-        match (gate, self.activation) {
-            (Some(gate), _) => activation::silu(gate) * up,
-            (None, Activation::Relu) => activation::relu(up),
-            (None, Activation::GeluTanh) => activation::gelu_approximate(up),
-            (None, _) => activation::gelu(up),
-        }
+        activate(self.activation, up, gate, path)
+    }
+}
+
+/// The activation of `up`, or that of the gate times `up`.
+pub(crate) fn activate(
+    activation: layer::Activation,
+    up: Tensor<3>,
+    gate: Option<Tensor<3>>,
+    path: Path,
+) -> Tensor<3> {
+    if path != Path::Composed
+        && let Some(out) = fused::activate(activation, up.clone(), gate.clone())
+    {
+        return out;
+    }
+    let curve = |x: Tensor<3>| match activation {
+        layer::Activation::Relu => activation::relu(x),
+        layer::Activation::Gelu => activation::gelu(x),
+        layer::Activation::GeluTanh => activation::gelu_approximate(x),
+        layer::Activation::Silu => activation::silu(x),
+    };
+    match gate {
+        None => curve(up),
+        Some(gate) => curve(gate) * up,
     }
 }

@@ -8,10 +8,10 @@ use rayon::prelude::*;
 use whatwhere_attention::bridge::{Operand, gathered, operation};
 use whatwhere_kernels::{
     Pooled,
-    layer::{CrossEntropy, Embedding, LossSum, Norm, SwiGlu},
+    layer::{Activation, CrossEntropy, Embedding, Gated, LossSum, OutputGradients, OutputWeights},
 };
 
-use crate::{Activation, Sequences, dropout::Dropped, norm::EPSILON};
+use crate::{dropout::Dropped, norm::NormFormula};
 
 const CHECKED: &str = "the forward pass has checked the same call";
 
@@ -20,7 +20,7 @@ pub(crate) fn norm(
     x: Tensor<3>,
     gain: Tensor<1>,
     bias: Option<Tensor<1>>,
-    is_centred: bool,
+    formula: NormFormula,
 ) -> Option<Tensor<3>> {
     let shape = x.dims();
     let (x, gain) = (Operand::new(x)?, Operand::new(gain)?);
@@ -28,28 +28,27 @@ pub(crate) fn norm(
         None => None,
         Some(bias) => Some(Operand::new(bias)?),
     };
-    let epsilon = EPSILON as f32;
     let (count, rows) = (x.values().len(), shape[0] * shape[1]);
     let (mut out, mut kept) = (Pooled::uncleared(count), Pooled::uncleared(rows * 2));
-    let bias_values = bias.as_ref().map(Operand::values);
-    let call = Norm { is_centred, epsilon, gain: gain.values(), bias: bias_values };
+    let bias_values = bias.as_ref().map_or(&[][..], Operand::values);
+    let call = formula.of(gain.values(), bias_values);
     call.forward(x.values(), &mut out, &mut kept).ok()?;
-    let backward = move |x: &[f32], gain: &[f32], bias: Option<&[f32]>, d_out: &[f32]| {
-        let call = Norm { is_centred, epsilon, gain, bias };
+    let backward = move |x: &[f32], gain: &[f32], bias: &[f32], d_out: &[f32]| {
+        let call = formula.of(gain, bias);
         let (mut d_x, mut d_gain) = (Pooled::zeros(x.len()), Pooled::uncleared(gain.len()));
-        let mut d_bias = Pooled::uncleared(bias.map_or(0, <[f32]>::len));
+        let mut d_bias = Pooled::uncleared(bias.len());
         call.backward(x, &kept, d_out, &mut d_x, &mut d_gain, &mut d_bias).expect(CHECKED);
         (d_x, d_gain, d_bias)
     };
     Some(match bias {
         None => operation([x, gain], shape, out, move |seen| {
             let [x, gain] = seen.operands;
-            let (d_x, d_gain, _) = backward(x, gain, None, seen.d_out);
+            let (d_x, d_gain, _) = backward(x, gain, &[], seen.d_out);
             [d_x, d_gain]
         }),
         Some(bias) => operation([x, gain, bias], shape, out, move |seen| {
             let [x, gain, bias] = seen.operands;
-            let (d_x, d_gain, d_bias) = backward(x, gain, Some(bias), seen.d_out);
+            let (d_x, d_gain, d_bias) = backward(x, gain, bias, seen.d_out);
             [d_x, d_gain, d_bias]
         }),
     })
@@ -66,15 +65,15 @@ pub(crate) fn activate(
     let mut out = Pooled::uncleared(up.values().len());
     if let Some(gate) = gate {
         let gate = Operand::new(gate)?;
-        SwiGlu.forward(gate.values(), up.values(), &mut out).ok()?;
-        return Some(operation([gate, up], shape, out, |seen| {
+        Gated(activation).forward(gate.values(), up.values(), &mut out).ok()?;
+        return Some(operation([gate, up], shape, out, move |seen| {
             let [gate, up] = seen.operands;
             let (mut d_gate, mut d_up) = (Pooled::uncleared(up.len()), Pooled::uncleared(up.len()));
-            SwiGlu.backward(gate, up, seen.d_out, &mut d_gate, &mut d_up).expect(CHECKED);
+            let gated = Gated(activation);
+            gated.backward(gate, up, seen.d_out, &mut d_gate, &mut d_up).expect(CHECKED);
             [d_gate, d_up]
         }));
     }
-    let activation = activation.pointwise();
     activation.forward(up.values(), &mut out).ok()?;
     Some(operation([up], shape, out, move |seen| {
         let mut d_x = Pooled::uncleared(seen.d_out.len());
@@ -102,10 +101,13 @@ pub(crate) fn logits(hidden: Tensor<3>, table: Tensor<2>) -> Option<Tensor<3>> {
 }
 
 /// Rows of a table, `[batch, length, width]`.
-pub(crate) fn embedding(table: Tensor<2>, tokens: &Sequences) -> Option<Tensor<3>> {
-    let ([batch, length], [_, width]) = (tokens.dims(), table.dims());
+pub(crate) fn embedding(
+    table: Tensor<2>,
+    rows: Vec<u32>,
+    [batch, length]: [usize; 2],
+) -> Option<Tensor<3>> {
+    let [_, width] = table.dims();
     let table = Operand::new(table)?;
-    let rows = tokens.ids().to_vec();
     let mut out = Pooled::uncleared(rows.len() * width);
     Embedding { width, rows: &rows }.forward(table.values(), &mut out).ok()?;
     Some(gathered(table, [batch, length, width], out, move |d_out, d_table| {
@@ -138,32 +140,48 @@ pub struct Targets<'a> {
     pub smoothing: f32,
 }
 
-/// The loss of `[rows, width]` hidden states under a projection, `[vocabulary, width]` if it is an embedding or
-/// `[width, vocabulary]`, as a tensor of one value, and the figures behind it. Nothing on another backend.
-pub fn cross_entropy(
+/// What makes logits of hidden states.
+pub(crate) struct Output {
+    /// `[vocabulary, width]` if it is an embedding, or `[width, vocabulary]`.
+    pub(crate) weight: Tensor<2>,
+    pub(crate) is_embedding: bool,
+    pub(crate) bias: Option<Tensor<1>>,
+    pub(crate) soft_cap: Option<f32>,
+}
+
+/// The loss of `[rows, width]` hidden states as a tensor of one value, and the figures behind it. Nothing on another
+/// backend.
+pub(crate) fn cross_entropy(
     hidden: Tensor<2>,
-    projection: Tensor<2>,
-    is_embedding: bool,
+    output: Output,
     targets: Targets,
 ) -> Option<(Tensor<1>, LossSum)> {
-    let ([_, width], sizes) = (hidden.dims(), projection.dims());
+    let Output { weight, is_embedding, bias, soft_cap } = output;
+    let ([_, width], sizes) = (hidden.dims(), weight.dims());
     let vocabulary = if is_embedding { sizes[0] } else { sizes[1] };
     let learns = hidden.is_autodiff();
-    let (hidden, projection) = (Operand::new(hidden)?, Operand::new(projection)?);
-    let Targets { tokens, weights, smoothing } = targets;
+    let bias = match bias {
+        None => Operand::nothing(&hidden.device())?,
+        Some(bias) => Operand::new(bias)?,
+    };
+    let operands = [Operand::new(hidden)?, Operand::new(weight)?, bias];
+    let Targets { tokens: targets, weights, smoothing } = targets;
     let call =
-        CrossEntropy { width, vocabulary, is_embedding, targets: tokens, weights, smoothing };
-    let (h, p) = (hidden.values(), projection.values());
-    let [mut d_hidden, mut d_projection] =
-        [h.len(), p.len()].map(|length| Pooled::uncleared(if learns { length } else { 0 }));
+        CrossEntropy { width, vocabulary, is_embedding, targets, weights, smoothing, soft_cap };
+    let [hidden, weight, bias] = operands.each_ref().map(Operand::values);
+    let output = OutputWeights { weight, bias };
+    let [mut d_hidden, mut d_weight, mut d_bias] = [hidden, weight, bias]
+        .map(|values| Pooled::uncleared(if learns { values.len() } else { 0 }));
     let sum = if learns {
-        call.forward_backward(h, p, &mut d_hidden, &mut d_projection).ok()?
+        let gradients =
+            OutputGradients { hidden: &mut d_hidden, weight: &mut d_weight, bias: &mut d_bias };
+        call.forward_backward(hidden, output, gradients).ok()?
     } else {
-        call.forward(h, p).ok()?
+        call.forward(hidden, output).ok()?
     };
     let out = vec![sum.nats as f32].into();
-    let made = Mutex::new(Some([d_hidden, d_projection]));
-    let loss = operation([hidden, projection], [1], out, move |seen| {
+    let made = Mutex::new(Some([d_hidden, d_weight, d_bias]));
+    let loss = operation(operands, [1], out, move |seen| {
         let made = made.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut made = made.expect("a graph is walked back once");
         let factor = seen.d_out[0];

@@ -30,8 +30,10 @@ mod init;
 mod look;
 mod model;
 mod norm;
+mod output;
 mod parameters;
 mod quantized;
+mod sequences;
 mod settings;
 mod stack;
 mod sublayer;
@@ -40,8 +42,12 @@ pub use block::{Block, Cross, Memory};
 pub use error::Error;
 pub use feed_forward::FeedForward;
 pub use look::Seen;
-pub use model::{DecoderState, Mode, Model, Segments, Sequences};
+pub use model::{DecoderState, Mode, Model, Segments};
 pub use norm::Norm;
+pub use output::{Output, OutputTransform};
 pub use parameters::{Parameter, ParameterPath, ParameterView, Role};
-pub use settings::{Activation, Family, Init, ModelSettings, NormKind, NormPlace, Recompute, Site};
+pub use sequences::Sequences;
+pub use settings::{
+    Activation, Family, Init, ModelSettings, NormKind, NormPlace, Recompute, ResidualKind, Site,
+};
 pub use stack::Stack;

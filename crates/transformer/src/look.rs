@@ -33,14 +33,14 @@ impl Model {
                     return Err(Error::Input(reason.into()));
                 }
             };
-            let mut inputs = vec![Vec::new(); encoder.blocks.len()];
+            let mut inputs = vec![Vec::new(); encoder.depth()];
             let (seeds, states) = (&mut Seeds::new(None), States::Inputs(&mut inputs));
             let states = self.read(encoder, read, seeds, Path::Auto, states)?;
             seen.extend(of_layers(&[Site::Encoder], inputs));
             memory = Some(Memory { states, lengths: read.lengths.clone() });
         }
         if let Some(decoder) = &self.decoder {
-            let mut inputs = vec![Vec::new(); decoder.blocks.len()];
+            let mut inputs = vec![Vec::new(); decoder.depth()];
             let states = States::Inputs(&mut inputs);
             self.decode(tokens, memory.as_ref(), 0, Seeds::new(None), Path::Auto, states)?;
             seen.extend(of_layers(&[Site::Decoder, Site::Cross], inputs));
@@ -51,7 +51,7 @@ impl Model {
     /// The attention of a layer, if there is one at this site.
     pub fn attention(&self, site: Site, layer: usize) -> Option<&Attention> {
         let stack = if site == Site::Encoder { &self.encoder } else { &self.decoder };
-        let block = stack.as_ref()?.blocks.get(layer)?;
+        let block = stack.as_ref()?.block(layer)?;
         match site {
             Site::Encoder | Site::Decoder => Some(&block.attention),
             Site::Cross => block.cross.as_ref().map(|cross| &cross.attention),

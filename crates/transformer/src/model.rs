@@ -5,11 +5,11 @@ use burn::{
     nn::{Embedding, EmbeddingConfig, Linear, LinearConfig},
     tensor::{Device, Int, Tensor, TensorData},
 };
-use whatwhere_attention::{Path, projected::Project};
+use whatwhere_attention::Path;
 use whatwhere_settings::Refuses;
 
 use crate::{
-    Error, Family, Memory, ModelSettings, Stack,
+    Error, Family, Memory, ModelSettings, Output, OutputTransform, Sequences, Stack,
     block::{BlockCache, Pass},
     dropout::Seeds,
     fused, init, parameters,
@@ -20,31 +20,25 @@ use crate::{
 /// A Transformer of any family.
 #[derive(Module, Debug)]
 pub struct Model {
-    /// `[vocabulary, width]`, of source and target alike.
+    /// `[vocabulary, embedding width]`, of source and target alike.
     pub embedding: Embedding,
+    /// `[token types, embedding width]`, if there are types.
+    pub types: Option<Embedding>,
     /// Reads both ways.
     pub encoder: Option<Stack>,
     /// Reads from the left.
     pub decoder: Option<Stack>,
-    /// `[width, vocabulary]`, unless the output shares the embeddings.
-    pub output: Option<Linear>,
+    /// Before the logits, if any.
+    pub output_transform: Option<OutputTransform>,
+    /// `[width, embedding width]`, where logits share embeddings of another width and nothing else stands between.
+    pub output_projection: Option<Linear>,
+    /// Of the logits.
+    pub output: Output,
     #[module(skip)]
     settings: ModelSettings,
     /// Whether embeddings are multiplied by √width; the settings may leave it to an encoding.
     #[module(skip)]
     scales_embeddings: bool,
-}
-
-/// Tokens of several sequences of one length.
-#[derive(Clone, Debug)]
-pub struct Sequences {
-    /// `[batch, length]`, row by row.
-    ids: Vec<u32>,
-    batch: usize,
-    /// Tokens that are not padding, one for each sequence; all if absent.
-    pub lengths: Option<Vec<usize>>,
-    /// Where documents start, for the `document` pattern: one list for all sequences or one for each.
-    pub documents: Option<Vec<Vec<usize>>>,
 }
 
 /// How a model is called.
@@ -71,37 +65,6 @@ pub struct DecoderState {
     pub(crate) length: usize,
 }
 
-impl Sequences {
-    /// Sequences without padding, one after the other.
-    ///
-    /// # Panics
-    /// If the tokens are no multiple of `batch`.
-    pub fn new(ids: Vec<u32>, batch: usize) -> Self {
-        let whole = ids.len().is_multiple_of(batch);
-        assert!(whole, "{} tokens, expected {batch} rows of one length", ids.len());
-        Self { ids, batch, lengths: None, documents: None }
-    }
-
-    /// Sequences of one length, without padding.
-    ///
-    /// # Panics
-    /// If the rows differ in length so that no length fits all.
-    pub fn from_rows(rows: &[impl AsRef<[u32]>]) -> Self {
-        let ids = rows.iter().flat_map(AsRef::as_ref).copied().collect();
-        Self::new(ids, rows.len())
-    }
-
-    /// All tokens, row by row.
-    pub fn ids(&self) -> &[u32] {
-        &self.ids
-    }
-
-    /// `[batch, length]`.
-    pub fn dims(&self) -> [usize; 2] {
-        [self.batch, self.ids.len() / self.batch.max(1)]
-    }
-}
-
 impl ModelSettings {
     /// Builds a model; equal seeds give equal weights wherever name and shape of a parameter agree.
     pub fn build(&self, seed: u64, device: &Device) -> Result<Model, Error> {
@@ -126,13 +89,18 @@ impl ModelSettings {
             0 => Ok(None),
             layers => Stack::new(self, site, layers, device).map(Some),
         };
+        let channels = self.embedding_channels();
         Ok(Model {
-            embedding: EmbeddingConfig::new(self.vocabulary, self.width).init(device),
+            embedding: EmbeddingConfig::new(self.vocabulary, channels).init(device),
+            types: (self.token_types > 0)
+                .then(|| EmbeddingConfig::new(self.token_types, channels).init(device)),
             encoder: stack(Site::Encoder, self.encoder_depth())?,
             decoder: stack(Site::Decoder, self.decoder_depth())?,
-            output: (!self.tied).then(|| {
-                LinearConfig::new(self.width, self.vocabulary).with_bias(false).init(device)
-            }),
+            output_transform: self.output_transform.then(|| OutputTransform::new(self, device)),
+            output_projection: self
+                .projects_output()
+                .then(|| LinearConfig::new(self.width, channels).with_bias(self.bias).init(device)),
+            output: Output::new(self, device),
             settings: self.clone(),
             scales_embeddings: self.scales_embeddings()?,
         })
@@ -208,33 +176,6 @@ impl Model {
         self.decode(tokens, None, 0, seeds, mode.path, states)
     }
 
-    /// `[batch, length, vocabulary]` from hidden states.
-    pub fn logits(&self, hidden: Tensor<3>) -> Tensor<3> {
-        self.logits_by(hidden, Path::Auto)
-    }
-
-    fn logits_by(&self, hidden: Tensor<3>, path: Path) -> Tensor<3> {
-        if let Some(output) = &self.output {
-            return output.project(hidden, path);
-        }
-        let table = self.embedding.weight.val();
-        if path != Path::Composed
-            && let Some(logits) = fused::logits(hidden.clone(), table.clone())
-        {
-            return logits;
-        }
-        burn::tensor::module::linear(hidden, table.transpose(), None)
-    }
-
-    /// The weights behind [`Self::logits`], and whether they are the embeddings, `[vocabulary, width]`, instead of
-    /// `[width, vocabulary]`.
-    pub fn projection(&self) -> (Tensor<2>, bool) {
-        match &self.output {
-            Some(output) => (output.weight.val(), false),
-            None => (self.embedding.weight.val(), true),
-        }
-    }
-
     /// Begins to generate: reads the source, if there is one.
     pub fn start(&self, source: Option<&Sequences>) -> Result<DecoderState, Error> {
         if self.decoder.is_none() {
@@ -296,11 +237,13 @@ impl Model {
         path: Path,
         states: States,
     ) -> Result<Tensor<3>, Error> {
+        self.check_types(tokens)?;
         let x = self.embed(tokens, path);
         let mut pass = Pass {
             lengths: tokens.lengths.as_deref(),
             documents: tokens.documents.as_deref(),
             memory: None,
+            position: None,
             seeds: *seeds,
             path,
         };
@@ -319,27 +262,49 @@ impl Model {
         states: States,
     ) -> Result<Tensor<3>, Error> {
         let decoder = self.decoder.as_ref().expect("callers have a decoder");
+        self.check_types(tokens)?;
         let x = self.embed(tokens, path);
         // Padding stands at the end, where a causal pattern hides it.
         let documents = tokens.documents.as_deref();
-        let mut pass = Pass { lengths: None, documents, memory, seeds, path };
+        let mut pass = Pass { lengths: None, documents, memory, position: None, seeds, path };
         decoder.forward(x, first, &mut pass, states)
     }
 
-    /// Embeddings of tokens, `[batch, length, width]`, before places are added.
+    /// Embeddings of tokens and their types, `[batch, length, embedding width]`, before places are added.
     pub fn embed(&self, tokens: &Sequences, path: Path) -> Tensor<3> {
+        let x = self.rows(&self.embedding, tokens.ids.clone(), tokens.dims(), path);
+        let x = match self.scales_embeddings {
+            true => x * (self.settings.embedding_channels() as f64).sqrt(),
+            false => x,
+        };
+        let Some(table) = &self.types else { return x };
+        let types = tokens.types.clone().unwrap_or_else(|| vec![0; tokens.ids.len()]);
+        x + self.rows(table, types, tokens.dims(), path)
+    }
+
+    fn rows(&self, table: &Embedding, rows: Vec<u32>, dims: [usize; 2], path: Path) -> Tensor<3> {
         let fused = match path {
             Path::Composed => None,
-            Path::Auto | Path::Fused => fused::embedding(self.embedding.weight.val(), tokens),
+            Path::Auto | Path::Fused => fused::embedding(table.weight.val(), rows.clone(), dims),
         };
-        let x = fused.unwrap_or_else(|| {
-            let ids: Vec<i32> = tokens.ids.iter().map(|id| *id as i32).collect();
-            let data = TensorData::new(ids, tokens.dims());
-            self.embedding.forward(Tensor::from_data(data, &self.device()))
-        });
-        match self.scales_embeddings {
-            true => x * (self.settings.width as f64).sqrt(),
-            false => x,
+        fused.unwrap_or_else(|| {
+            let rows: Vec<i32> = rows.into_iter().map(|row| row as i32).collect();
+            table.forward(Tensor::from_data(TensorData::new(rows, dims), &self.device()))
+        })
+    }
+
+    fn check_types(&self, tokens: &Sequences) -> Result<(), Error> {
+        let Some(types) = &tokens.types else { return Ok(()) };
+        let known = self.settings.token_types;
+        if types.len() != tokens.ids.len() {
+            let (found, expected) = (types.len(), tokens.ids.len());
+            return Err(Error::Input(format!("{found} types for {expected} tokens")));
+        }
+        match types.iter().find(|kind| **kind as usize >= known) {
+            None => Ok(()),
+            Some(found) => Err(Error::Input(format!(
+                "token type {found} is unknown to the model, which has {known}"
+            ))),
         }
     }
 

@@ -5,11 +5,9 @@ use burn::{
     tensor::{Device, Tensor},
 };
 use whatwhere_attention::{Path, bridge::Operand};
+use whatwhere_kernels::layer;
 
 use crate::{ModelSettings, NormKind, fused};
-
-/// Added under the root.
-pub(crate) const EPSILON: f64 = 1e-5;
 
 /// `gain · x / √(mean x² + ε)`, or the same around the mean.
 #[derive(Module, Debug)]
@@ -19,43 +17,66 @@ pub struct Norm {
     /// `[width]`.
     pub bias: Option<Param<Tensor<1>>>,
     #[module(skip)]
-    centred: bool,
+    formula: NormFormula,
+}
+
+/// What a norm computes, its parameters aside.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NormFormula {
+    /// Whether the mean is taken away.
+    is_centred: bool,
+    /// Added under the root.
+    epsilon: f64,
+}
+
+impl NormFormula {
+    pub(crate) fn new(settings: &ModelSettings) -> Self {
+        Self { is_centred: settings.norm == NormKind::Layer, epsilon: settings.epsilon }
+    }
+
+    /// The norm on slices; `bias` is empty where there is none.
+    pub(crate) fn of<'a>(&self, gain: &'a [f32], bias: &'a [f32]) -> layer::Norm<'a> {
+        let bias = (!bias.is_empty()).then_some(bias);
+        layer::Norm { is_centred: self.is_centred, epsilon: self.epsilon as f32, gain, bias }
+    }
 }
 
 impl Norm {
-    /// A norm that changes nothing but the scale.
+    /// A norm of the stream that changes nothing but the scale.
     pub fn new(settings: &ModelSettings, device: &Device) -> Self {
-        let centred = settings.norm == NormKind::Layer;
-        let width = [settings.width];
+        Self::of_width(settings, settings.width, device)
+    }
+
+    /// The same of so many channels.
+    pub fn of_width(settings: &ModelSettings, width: usize, device: &Device) -> Self {
+        let formula = NormFormula::new(settings);
+        let has_bias = formula.is_centred && settings.norm_bias.unwrap_or(settings.bias);
         Self {
-            gain: Param::from_tensor(Tensor::ones(width, device)),
-            bias: (centred && settings.bias)
-                .then(|| Param::from_tensor(Tensor::zeros(width, device))),
-            centred,
+            gain: Param::from_tensor(Tensor::ones([width], device)),
+            bias: has_bias.then(|| Param::from_tensor(Tensor::zeros([width], device))),
+            formula,
         }
     }
 
-    /// Gain and bias, and whether the mean is taken away; nothing on another backend.
-    pub(crate) fn operands(&self) -> Option<([Operand; 2], bool)> {
+    /// Gain and bias; nothing on another backend.
+    pub(crate) fn operands(&self) -> Option<[Operand; 2]> {
         let gain = self.gain.val();
         let bias = match self.bias.as_ref().map(Param::val) {
             Some(bias) => Operand::new(bias)?,
             None => Operand::nothing(&gain.device())?,
         };
-        Some(([Operand::new(gain)?, bias], self.centred))
+        Some([Operand::new(gain)?, bias])
     }
 
     /// `[batch, length, width]`.
     pub fn forward(&self, x: Tensor<3>, path: Path) -> Tensor<3> {
         if path != Path::Composed {
             let bias = self.bias.as_ref().map(Param::val);
-            if let Some(out) = fused::norm(x.clone(), self.gain.val(), bias, self.centred) {
+            if let Some(out) = fused::norm(x.clone(), self.gain.val(), bias, self.formula) {
                 return out;
             }
         }
-        let x = if self.centred { x.clone() - x.mean_dim(2) } else { x };
-        let scale = (x.clone().powi_scalar(2).mean_dim(2) + EPSILON).sqrt().recip();
-        let x = x * scale * self.gain.val().unsqueeze();
+        let x = self.share(x.clone(), x);
         match &self.bias {
             None => x,
             Some(bias) => x + bias.val().unsqueeze(),
@@ -65,8 +86,9 @@ impl Norm {
     /// What a part of `x` contributes to the norm of `x`, given the statistics of the whole: the parts of `x` add up to
     /// [`Self::forward`] of it, but for the bias.
     pub fn share(&self, part: Tensor<3>, whole: Tensor<3>) -> Tensor<3> {
-        let centre = |x: Tensor<3>| if self.centred { x.clone() - x.mean_dim(2) } else { x };
-        let scale = (centre(whole).powi_scalar(2).mean_dim(2) + EPSILON).sqrt().recip();
+        let NormFormula { is_centred, epsilon } = self.formula;
+        let centre = |x: Tensor<3>| if is_centred { x.clone() - x.mean_dim(2) } else { x };
+        let scale = (centre(whole).powi_scalar(2).mean_dim(2) + epsilon).sqrt().recip();
         centre(part) * scale * self.gain.val().unsqueeze()
     }
 }
@@ -89,6 +111,19 @@ mod tests {
             let sum = norm.share(a, whole.clone()) + norm.share(b, whole.clone());
             let off = (sum - norm.forward(whole, Path::Composed)).abs().max();
             assert!(off.into_scalar::<f32>() < 1e-5, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn epsilon_is_the_settings_on_both_paths() {
+        let device = Device::flex();
+        let settings = ModelSettings { width: 4, epsilon: 3.0, ..Default::default() };
+        let norm = Norm::new(&settings, &device);
+        for path in [Path::Fused, Path::Composed] {
+            let x = Tensor::<3>::from_data([[[1.0, -1.0, 1.0, -1.0]]], &device);
+            let out: Vec<f32> = norm.forward(x, path).into_data().try_to_vec().unwrap();
+            // 1 / √(1 + 3)
+            assert_eq!(out, [0.5, -0.5, 0.5, -0.5], "{path:?}");
         }
     }
 }

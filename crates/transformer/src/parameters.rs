@@ -43,8 +43,9 @@ impl Role {
 
 /// The role of a parameter by the field that holds its module, any if absent, and by its own field, each with the type
 /// around it. The first row that fits counts; what fits none is a [`Role::Table`].
-const ROLES: [(Option<&str>, &str, Role); 9] = [
-    (Some("Model.output"), "Linear.weight", Role::Output),
+const ROLES: [(Option<&str>, &str, Role); 11] = [
+    (None, "Output.weight", Role::Output),
+    (None, "Output.bias", Role::Bias),
     (Some("Attention.output"), "Linear.weight", Role::ResidualProjection),
     (Some("FeedForward.down"), "Linear.weight", Role::ResidualProjection),
     (None, "Linear.weight", Role::Projection),
@@ -52,7 +53,8 @@ const ROLES: [(Option<&str>, &str, Role); 9] = [
     (None, "Embedding.weight", Role::Embedding),
     (None, "Norm.gain", Role::Gain),
     (None, "Norm.bias", Role::Bias),
-    (None, "RmsNorm.gamma", Role::Gain),
+    (None, "QkNormLayer.gamma", Role::Gain),
+    (None, "QkNormLayer.beta", Role::Bias),
 ];
 
 /// One parameter's values.
@@ -327,8 +329,10 @@ mod tests {
             "activation = 'swiglu'",
             "activation = 'gelu'",
             "norm_place = 'post'",
-            "attention.qk_norm = true",
-            "attention.qk_norm = true",
+            "attention.qk_norm = 'head'",
+            "attention = { qk_norm = 'all', qk_norm_kind = 'layer', bias = 'qkv', heads = 4 }",
+            "token_types = 2\noutput_bias = true\noutput_transform = true",
+            "embedding_width = 8\nembedding_norm = true\nnorm_place = 'both'",
         ]
         .map(String::from)
         .into();
@@ -344,7 +348,7 @@ mod tests {
         for family in ["decoder", "encoder", "encoder_decoder"] {
             for extra in models() {
                 let text = format!(
-                    "family = '{family}'\nvocabulary = 11\nwidth = 16\nlayers = 2\nattention.heads = 2\n{extra}"
+                    "family = '{family}'\nvocabulary = 11\nwidth = 16\nlayers = 2\nencoder.heads = 2\ncross.heads = 2\n{extra}"
                 );
                 let Ok(settings) = ModelSettings::from_toml(&text) else { continue };
                 // Choices that do not go together are refused.
@@ -363,7 +367,8 @@ mod tests {
                 let blocks = settings.encoder_depth() + settings.decoder_depth();
                 let crosses = if family == "encoder_decoder" { 2 } else { 0 };
                 assert_eq!(count(Role::ResidualProjection), 2 * blocks + crosses, "{text}");
-                assert_eq!(count(Role::Embedding), 1, "{text}");
+                let tables = 1 + usize::from(settings.token_types > 0);
+                assert_eq!(count(Role::Embedding), tables, "{text}");
                 assert_eq!(count(Role::Output), usize::from(!settings.tied), "{text}");
                 for (name, role) in &met.roles {
                     let parts: Vec<&str> = name.split('.').collect();
@@ -371,7 +376,8 @@ mod tests {
                         ["position", "score", "pattern"].iter().any(|part| parts.contains(part));
                     assert!(*role != Role::Table || is_choice, "{name} has no role");
                     let is_norm = parts.iter().any(|part| part.contains("norm"));
-                    assert_eq!(*role == Role::Gain, is_norm && !name.ends_with("bias"), "{name}");
+                    let is_bias = name.ends_with("bias") || name.ends_with("beta");
+                    assert_eq!(*role == Role::Gain, is_norm && !is_bias, "{name}");
                 }
             }
         }

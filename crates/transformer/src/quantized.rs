@@ -34,11 +34,11 @@ impl QuantizedDecoder {
     /// Nothing on another backend than the CPU's, or without a decoder.
     pub(crate) fn new(model: &Model) -> Option<Self> {
         let decoder = model.decoder.as_ref()?;
-        let output = match &model.output {
-            Some(output) => quantized(output)?,
+        let output = match model.output.linear() {
+            Some(output) => quantized(&output)?,
             None => {
                 let table = Operand::new(model.embedding.weight.val())?;
-                QuantizedLinear::logits(table.values(), model.settings().width).ok()?
+                QuantizedLinear::logits(table.values(), model.settings().output_channels()).ok()?
             }
         };
         let blocks = decoder.blocks.iter().map(QuantizedBlock::new).collect::<Option<_>>()?;

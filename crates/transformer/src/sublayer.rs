@@ -1,5 +1,6 @@
-//! A sublayer with its norm, its dropout and the stream past it as a single operation on the CPU: `x + drop(f(norm(x)))`,
-//! or `norm(x + drop(f(x)))`. What stands between is owned here, kept for the backward pass or formed again.
+//! A sublayer with its norms, its dropout and the stream past it as a single operation on the CPU:
+//! `after(stream + drop(output(f(before(x)))))`, where most norms are absent and `x` is the stream unless sublayers stand
+//! side by side. What stands between is owned here, kept for the backward pass or formed again.
 
 use std::{
     borrow::Borrow,
@@ -17,26 +18,50 @@ use whatwhere_kernels::{
     layer::{self, Activation, Hidden, Linear, add_to},
 };
 
-use crate::{NormPlace, dropout::Dropped, norm::EPSILON};
+use crate::{dropout::Dropped, norm::NormFormula};
 
-/// What stands around a sublayer: norm, dropout and the residual stream.
+/// The norms of a sublayer where they stand; most are absent.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Norms<T> {
+    /// Of what goes in.
+    pub(crate) before: Option<T>,
+    /// Of what comes out, before it joins the stream.
+    pub(crate) output: Option<T>,
+    /// Of the stream after it, in place of the one before.
+    pub(crate) after: Option<T>,
+}
+
+/// What stands around a sublayer: norms, dropout and the residual stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Residual {
-    pub(crate) place: NormPlace,
-    /// Whether the norm takes the mean away.
-    pub(crate) is_centred: bool,
+    /// Which norms there are.
+    pub(crate) norms: Norms<()>,
+    pub(crate) formula: NormFormula,
     pub(crate) dropped: Option<Dropped>,
     /// Whether the backward pass forms again what stands between, instead of keeping it.
     pub(crate) recomputes: bool,
 }
 
+/// Operands before a sublayer's weights: the stream, empty where `x` is the stream, `x`, gain and bias of the norm before or
+/// after, and of the output's norm.
+pub(crate) const AROUND: usize = 6;
+
 /// What the backward pass needs.
 struct SavedForBackward<K> {
-    /// What the norm gives, or what it is given where it stands last.
-    normed: Pooled,
-    /// Mean and scale of each row.
-    moments: Pooled,
+    between: Between<Pooled>,
+    /// Mean and scale of each row, of the norm before or after and of the output's.
+    moments: [Pooled; 2],
     inner: K,
+}
+
+/// What norms stand next to, as far as the backward pass needs it.
+pub(crate) struct Between<O> {
+    /// What the norm before gives.
+    normed: Option<O>,
+    /// What the output's norm is given.
+    made: Option<O>,
+    /// What the norm after is given.
+    sum: Option<O>,
 }
 
 /// A part of a block between norm and residual stream: `[rows, width]` in, as much out.
@@ -57,30 +82,30 @@ pub(crate) trait Sublayer: Send + Sync + 'static {
     ) -> Result<(Pooled, Vec<Pooled>), Error>;
 }
 
-/// The order of norm, sublayer, dropout and residual, for tensors as for slices: `add` is `x + drop(out)`. Returns the
-/// stream after it, and what the norm gave, or what it was given where it stands last.
-pub(crate) fn in_order<X: ?Sized, O: Borrow<X>, E>(
-    place: NormPlace,
-    x: &X,
-    norm: impl FnOnce(&X) -> Result<O, E>,
+/// The order of norms, sublayer, dropout and residual, for tensors as for slices: `add` is `stream + drop(out)`. Returns the
+/// stream after it, and what stands between.
+pub(crate) fn in_order<X: ?Sized, O: Borrow<X>, T, E>(
+    norms: Norms<T>,
+    [stream, x]: [&X; 2],
+    mut norm: impl FnMut(T, &X) -> Result<O, E>,
     sublayer: impl FnOnce(&X) -> Result<O, E>,
     add: impl FnOnce(&X, O) -> Result<O, E>,
-) -> Result<(O, O), E> {
-    match place {
-        NormPlace::Pre => {
-            let normed = norm(x)?;
-            let out = sublayer(normed.borrow())?;
-            Ok((add(x, out)?, normed))
-        }
-        NormPlace::Post => {
-            let out = sublayer(x)?;
-            let sum = add(x, out)?;
-            Ok((norm(sum.borrow())?, sum))
-        }
-    }
+) -> Result<(O, Between<O>), E> {
+    let normed = norms.before.map(|before| norm(before, x)).transpose()?;
+    let made = sublayer(normed.as_ref().map_or(x, Borrow::borrow))?;
+    let (given, made) = match norms.output {
+        None => (made, None),
+        Some(output) => (norm(output, made.borrow())?, Some(made)),
+    };
+    let sum = add(stream, given)?;
+    let (out, sum) = match norms.after {
+        None => (sum, None),
+        Some(after) => (norm(after, sum.borrow())?, Some(sum)),
+    };
+    Ok((out, Between { normed, made, sum }))
 }
 
-/// The operation on x, the norm's gain and bias, and the sublayer's weights.
+/// The operation on what stands [`AROUND`] a sublayer, and its weights.
 pub(crate) fn fused<S: Sublayer, const N: usize>(
     sublayer: S,
     residual: Residual,
@@ -107,15 +132,27 @@ impl Residual {
         sublayer: &S,
         operands: &[&[f32]],
     ) -> Result<(Pooled, SavedForBackward<S::Saved>), Error> {
-        let &[x, gain, bias, ref weights @ ..] = operands else { unreachable!("three and more") };
-        let mut moments = Pooled::uncleared(x.len() / gain.len().max(1) * 2);
+        let (around, weights) = Around::new(operands);
+        let mut moments = around.gains().map(|gain| match gain.len() {
+            0 => Pooled::default(),
+            width => Pooled::uncleared(around.x.len() / width * 2),
+        });
+        let [outer, inner] = &mut moments;
+        let mut outer = Some(outer);
         let mut saved = None;
-        let (out, normed) = in_order::<[f32], Pooled, Error>(
-            self.place,
-            x,
-            |x| {
+        let (norm, output_norm) = self.norms(&around);
+        let mut first = || (norm, outer.take().expect("a norm stands before or after"));
+        let norms = Norms {
+            before: self.norms.before.map(|()| first()),
+            output: self.norms.output.map(|()| (output_norm, inner)),
+            after: self.norms.after.map(|()| first()),
+        };
+        let (out, between) = in_order::<[f32], Pooled, _, Error>(
+            norms,
+            [around.stream(), around.x],
+            |(norm, moments), x| {
                 let mut normed = Pooled::uncleared(x.len());
-                self.norm(gain, bias).forward(x, &mut normed, &mut moments)?;
+                norm.forward(x, &mut normed, moments)?;
                 Ok(normed)
             },
             |x| {
@@ -123,14 +160,14 @@ impl Residual {
                 saved = Some(inner);
                 Ok(out)
             },
-            |x, mut out| {
+            |stream, mut out| {
                 self.drop(&mut out);
-                add_to(&mut out, x)?;
+                add_to(&mut out, stream)?;
                 Ok(out)
             },
         )?;
         let inner = saved.expect("a sublayer is called once");
-        Ok((out, SavedForBackward { normed, moments, inner }))
+        Ok((out, SavedForBackward { between, moments, inner }))
     }
 
     fn backward<S: Sublayer>(
@@ -140,36 +177,59 @@ impl Residual {
         saved: SavedForBackward<S::Saved>,
         d_out: &[f32],
     ) -> Result<Vec<Pooled>, Error> {
-        let &[x, gain, bias, ref weights @ ..] = operands else { unreachable!("three and more") };
-        let norm = self.norm(gain, bias);
-        let SavedForBackward { normed, moments, inner } = saved;
-        let (mut d_gain, mut d_bias) =
-            (Pooled::uncleared(gain.len()), Pooled::uncleared(bias.len()));
-        let (d_x, d_weights) = match self.place {
-            NormPlace::Pre => {
-                let dropped = self.dropped.map(|_| self.dropped_copy(d_out));
-                let d_made = dropped.as_deref().unwrap_or(d_out);
-                let (d_normed, d_weights) = sublayer.backward(&normed, weights, &inner, d_made)?;
-                let mut d_x = Pooled::of(d_out);
-                norm.backward(x, &moments, &d_normed, &mut d_x, &mut d_gain, &mut d_bias)?;
-                (d_x, d_weights)
-            }
-            NormPlace::Post => {
-                let mut d_sum = Pooled::zeros(x.len());
-                norm.backward(&normed, &moments, d_out, &mut d_sum, &mut d_gain, &mut d_bias)?;
-                let dropped = self.dropped.map(|_| self.dropped_copy(&d_sum));
-                let d_made = dropped.as_deref().unwrap_or(&d_sum);
-                let (mut d_x, d_weights) = sublayer.backward(x, weights, &inner, d_made)?;
-                add_to(&mut d_x, &d_sum)?;
-                (d_x, d_weights)
+        let (around, weights) = Around::new(operands);
+        let (norm, output_norm) = self.norms(&around);
+        let SavedForBackward { between, moments: [outer, of_output], inner } = saved;
+        let empty = |like: &[f32]| Pooled::uncleared(like.len());
+        let (mut d_gain, mut d_bias) = (empty(around.gain), empty(around.bias));
+        let (mut d_output_gain, mut d_output_bias) =
+            (empty(around.output_gain), empty(around.output_bias));
+        let d_after = match &between.sum {
+            None => None,
+            Some(sum) => {
+                let mut d_sum = Pooled::zeros(sum.len());
+                norm.backward(sum, &outer, d_out, &mut d_sum, &mut d_gain, &mut d_bias)?;
+                Some(d_sum)
             }
         };
-        Ok([d_x, d_gain, d_bias].into_iter().chain(d_weights).collect())
+        let d_sum = d_after.as_deref().unwrap_or(d_out);
+        let dropped = self.dropped.map(|_| self.dropped_copy(d_sum));
+        let d_given = dropped.as_deref().unwrap_or(d_sum);
+        let d_output = match &between.made {
+            None => None,
+            Some(made) => {
+                let mut d_made = Pooled::zeros(made.len());
+                let (gain, bias) = (&mut d_output_gain, &mut d_output_bias);
+                output_norm.backward(made, &of_output, d_given, &mut d_made, gain, bias)?;
+                Some(d_made)
+            }
+        };
+        let d_made = d_output.as_deref().unwrap_or(d_given);
+        let input = between.normed.as_deref().unwrap_or(around.x);
+        let (d_input, d_weights) = sublayer.backward(input, weights, &inner, d_made)?;
+        // Where x is the stream, what goes past the sublayer reaches it, too.
+        let past = around.stream.is_empty().then_some(d_sum);
+        let d_x = match &between.normed {
+            None => {
+                let mut d_x = d_input;
+                past.map_or(Ok(()), |past| add_to(&mut d_x, past))?;
+                d_x
+            }
+            Some(_) => {
+                let mut d_x = past.map_or_else(|| Pooled::zeros(around.x.len()), Pooled::of);
+                norm.backward(around.x, &outer, &d_input, &mut d_x, &mut d_gain, &mut d_bias)?;
+                d_x
+            }
+        };
+        let d_stream = if past.is_some() { Pooled::default() } else { Pooled::of(d_sum) };
+        let made = [d_stream, d_x, d_gain, d_bias, d_output_gain, d_output_bias];
+        Ok(made.into_iter().chain(d_weights).collect())
     }
 
-    fn norm<'a>(&self, gain: &'a [f32], bias: &'a [f32]) -> layer::Norm<'a> {
-        let bias = (!bias.is_empty()).then_some(bias);
-        layer::Norm { is_centred: self.is_centred, epsilon: EPSILON as f32, gain, bias }
+    /// The norm before or after, and that of the output.
+    fn norms<'a>(&self, around: &Around<'a>) -> (layer::Norm<'a>, layer::Norm<'a>) {
+        let of = |gain, bias| self.formula.of(gain, bias);
+        (of(around.gain, around.bias), of(around.output_gain, around.output_bias))
     }
 
     fn drop(&self, values: &mut [f32]) {
@@ -182,6 +242,35 @@ impl Residual {
         let mut copy = Pooled::of(values);
         self.drop(&mut copy);
         copy
+    }
+}
+
+/// The operands [`AROUND`] a sublayer.
+#[derive(Clone, Copy)]
+struct Around<'a> {
+    stream: &'a [f32],
+    x: &'a [f32],
+    gain: &'a [f32],
+    bias: &'a [f32],
+    output_gain: &'a [f32],
+    output_bias: &'a [f32],
+}
+
+impl<'a> Around<'a> {
+    /// They, and the weights behind them.
+    fn new<'o>(operands: &'o [&'a [f32]]) -> (Self, &'o [&'a [f32]]) {
+        let &[stream, x, gain, bias, output_gain, output_bias, ref weights @ ..] = operands else {
+            unreachable!("as many as stand around a sublayer, and more")
+        };
+        (Self { stream, x, gain, bias, output_gain, output_bias }, weights)
+    }
+
+    fn stream(&self) -> &'a [f32] {
+        if self.stream.is_empty() { self.x } else { self.stream }
+    }
+
+    fn gains(&self) -> [&'a [f32]; 2] {
+        [self.gain, self.output_gain]
     }
 }
 

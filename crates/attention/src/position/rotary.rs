@@ -7,7 +7,7 @@ use crate::{Error, Scaling, heads::Heads};
 
 /// Rotary: rotate pairs of channels of q and k by `place · θ_i`, so that their product depends on the distance.
 /// Su et al. 2021, <https://arxiv.org/abs/2104.09864>. No parameters; needs [`Scaling`] beyond the trained length.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rotary {
     /// θ_i = base^(−2i/width); default 10000.
@@ -59,7 +59,7 @@ impl PositionSettings for Rotary {
         if self.base.is_nan() || self.base <= 1.0 {
             return Err(Error::setting("position.base", self.base, "the base is above 1"));
         }
-        self.scaling.check()
+        self.scaling.check(width / 2)
     }
 
     fn channels(&self, heads: &Heads) -> Channels {
@@ -79,15 +79,15 @@ impl PositionSettings for Rotary {
             return Vec::new();
         }
         let factor = length as f64 / trained as f64;
-        let yarn = Scaling::Yarn { factor, length: trained, fast: 32.0, slow: 1.0 };
+        let yarn = Scaling::yarn(factor, trained);
         [("linear", Scaling::Linear { factor }), ("ntk", Scaling::Ntk { factor }), ("yarn", yarn)]
-            .map(|(name, scaling)| (name, Self { scaling, ..*self }.into()))
+            .map(|(name, scaling)| (name, Self { scaling, ..self.clone() }.into()))
             .into()
     }
 
     fn unscaled(&self) -> Option<Position> {
         let scaled = self.scaling != Scaling::None;
-        scaled.then(|| Self { scaling: Scaling::None, ..*self }.into())
+        scaled.then(|| Self { scaling: Scaling::None, ..self.clone() }.into())
     }
 }
 
@@ -118,16 +118,16 @@ mod layer {
 
     impl RotaryLayer {
         pub(crate) fn new(settings: &Rotary, heads: &Heads, _device: &Device) -> Self {
-            Self { settings: *settings, heads: *heads }
+            Self { settings: settings.clone(), heads: *heads }
         }
     }
 
     impl PositionLayer for RotaryLayer {
         fn add_terms(&self, call: &mut Call, sizes: &Sizes) -> Result<(), Error> {
-            let Rotary { base, layout, channels, heads, scaling } = self.settings;
+            let Rotary { base, layout, channels, heads, scaling } = &self.settings;
             let channels = channels.of(self.heads.head_dim);
             let length = (call.first_key + sizes.keys).max(call.first_query + sizes.queries);
-            let (frequencies, amplitude) = scaling.frequencies(base, channels.len(), length);
+            let (frequencies, amplitude) = scaling.frequencies(*base, channels.len(), length);
             let layout = match layout {
                 RotaryLayout::Interleaved => Layout::Interleaved,
                 RotaryLayout::HalfSplit => Layout::HalfSplit,

@@ -15,6 +15,8 @@ pub struct Sinusoidal {
     pub base: f64,
     /// Order of the channels; default `interleaved`.
     pub layout: SinusoidalLayout,
+    /// Place of the first token, 2 in M2M-100; default 0.
+    pub first: usize,
 }
 
 /// Where sines and cosines stand.
@@ -26,22 +28,33 @@ pub enum SinusoidalLayout {
     Interleaved,
     /// All sines, then all cosines (Transformer-XL, Marian).
     Concatenated,
+    /// The same, with waves up to the base itself: `base^{i/(width/2 − 1)}` (tensor2tensor, fairseq, M2M-100, Whisper).
+    Tensor2tensor,
 }
 
 impl Default for Sinusoidal {
     fn default() -> Self {
-        Self { base: 10_000.0, layout: SinusoidalLayout::default() }
+        Self { base: 10_000.0, layout: SinusoidalLayout::default(), first: 0 }
     }
 }
 
 impl Sinusoidal {
     /// The value of one channel at one place, which may be negative.
     pub fn value(&self, place: f64, channel: usize, width: usize) -> f64 {
+        let half = width / 2;
         let (wave, is_sine) = match self.layout {
             SinusoidalLayout::Interleaved => (channel / 2, channel.is_multiple_of(2)),
-            SinusoidalLayout::Concatenated => (channel % (width / 2), channel < width / 2),
+            SinusoidalLayout::Concatenated | SinusoidalLayout::Tensor2tensor => {
+                (channel % half, channel < half)
+            }
         };
-        let angle = place * self.base.powf(-2.0 * wave as f64 / width as f64);
+        let power = match self.layout {
+            SinusoidalLayout::Tensor2tensor => wave as f64 / (half - 1).max(1) as f64,
+            SinusoidalLayout::Interleaved | SinusoidalLayout::Concatenated => {
+                2.0 * wave as f64 / width as f64
+            }
+        };
+        let angle = place * self.base.powf(-power);
         if is_sine { angle.sin() } else { angle.cos() }
     }
 }
@@ -102,6 +115,7 @@ mod layer {
     impl PositionLayer for SinusoidalLayer {
         fn embed(&self, x: Tensor<3>, first: usize) -> Result<Tensor<3>, Error> {
             let [_, length, width] = x.dims();
+            let first = first + self.settings.first;
             let table = self.settings.table(first as isize, length, width, &x.device());
             Ok(x + table.unsqueeze::<3>())
         }
@@ -138,5 +152,25 @@ mod tests {
         let other = Sinusoidal { layout: SinusoidalLayout::Concatenated, ..paper };
         assert_eq!(other.value(3.0, 1, 512), paper.value(3.0, 2, 512));
         assert_eq!(other.value(3.0, 257, 512), paper.value(3.0, 3, 512));
+    }
+
+    /// `M2M100SinusoidalPositionalEmbedding.get_embedding(10, 8)[3]` of transformers.
+    #[test]
+    fn values_are_those_of_tensor2tensor() {
+        let settings = Sinusoidal { layout: SinusoidalLayout::Tensor2tensor, ..Default::default() };
+        let want = [
+            0.141_120_01,
+            0.138_798_1,
+            0.006_463_259,
+            0.000_3,
+            -0.989_992_5,
+            0.990_320_7,
+            0.999_979_1,
+            1.0,
+        ];
+        for (channel, want) in want.into_iter().enumerate() {
+            let found = settings.value(3.0, channel, 8);
+            assert!((found - want).abs() < 1e-6, "{channel}: {found} {want}");
+        }
     }
 }

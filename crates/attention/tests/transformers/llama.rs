@@ -28,6 +28,6 @@ fn logits_of_llama_are_met() {
 
 #[test]
 fn logits_of_llama_with_yarn_are_met() {
-    let scaling = Scaling::Yarn { factor: 4.0, length: 16, fast: 32.0, slow: 1.0 };
+    let scaling = Scaling::yarn(4.0, 16);
     meets("llama_yarn", Rotary { scaling, ..Default::default() }, TOLERANCE, logits);
 }

@@ -60,7 +60,13 @@ fn meets(
 /// Settings of every model here, but for what differs.
 fn settings(position: &Position) -> AttentionSettings {
     let position = vec![position.clone()];
-    AttentionSettings { width: 64, heads: 4, bias: true, position, ..Default::default() }
+    AttentionSettings {
+        width: 64,
+        heads: 4,
+        bias: whatwhere_attention::AttentionBias::All,
+        position,
+        ..Default::default()
+    }
 }
 
 impl Model {

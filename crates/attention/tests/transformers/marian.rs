@@ -22,7 +22,7 @@ fn sublayer(
     let settings = AttentionSettings {
         width: 64,
         heads: 4,
-        bias: true,
+        bias: true.into(),
         position: vec![],
         pattern,
         ..Default::default()

@@ -19,7 +19,7 @@ fn attention(model: &Model, name: &str, position: Option<Position>, pattern: Pat
     let settings = AttentionSettings {
         score: Dot::default().into(),
         pattern,
-        bias: false,
+        bias: false.into(),
         ..settings(&position.unwrap_or(position::NoPosition::default().into()))
     };
     let names = ["q", "k", "v", "o"].map(|part| format!("{name}.{part}"));

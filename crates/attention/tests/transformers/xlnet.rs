@@ -13,8 +13,11 @@ use whatwhere_attention::{
 use super::{Model, TOLERANCE, meets, projections, settings};
 
 fn logits(model: &Model, position: &Position) -> Tensor<3> {
-    let settings =
-        AttentionSettings { pattern: Full::default().into(), bias: false, ..settings(position) };
+    let settings = AttentionSettings {
+        pattern: Full::default().into(),
+        bias: false.into(),
+        ..settings(position)
+    };
     let table = "transformer.word_embedding.weight";
     let mut x = model.embed("input_ids", table);
     for block in ["transformer.layer.0", "transformer.layer.1"] {

@@ -7,7 +7,7 @@ use crate::{Error, Simd};
 /// Values of one task.
 const CHUNK: usize = 1 << 13;
 
-/// A activation of single values.
+/// An activation of single values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
     /// `max(x, 0)`.
@@ -16,11 +16,25 @@ pub enum Activation {
     Gelu,
     /// `x · ½(1 + tanh(√(2/π)(x + 0.044715 x³)))`.
     GeluTanh,
+    /// `x / (1 + e^−x)`.
+    Silu,
+}
+
+/// Calls a function with the curve of an activation as its type, so that every loop is compiled for one curve.
+macro_rules! by_curve {
+    ($activation:expr, $function:ident ( $($argument:expr),* )) => {
+        match $activation {
+            Activation::Relu => $function::<Relu>($($argument),*),
+            Activation::Gelu => $function::<Gelu>($($argument),*),
+            Activation::GeluTanh => $function::<GeluTanh>($($argument),*),
+            Activation::Silu => $function::<Silu>($($argument),*),
+        }
+    };
 }
 
 impl Activation {
     /// Every activation.
-    pub const ALL: [Self; 3] = [Self::Relu, Self::Gelu, Self::GeluTanh];
+    pub const ALL: [Self; 4] = [Self::Relu, Self::Gelu, Self::GeluTanh, Self::Silu];
 
     /// Activates every value.
     pub fn forward(self, x: &[f32], out: &mut [f32]) -> Result<(), Error> {
@@ -29,11 +43,7 @@ impl Activation {
         out.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(out, x)| {
             simd.run(
                 #[inline(always)]
-                || match self {
-                    Self::Relu => map(x, out, |x| x.max(0.0)),
-                    Self::Gelu => map(x, out, |x| x * distribution(x)),
-                    Self::GeluTanh => map(x, out, |x| x * sigmoid(2.0 * inner(x).0)),
-                },
+                || by_curve!(self, values(x, out)),
             );
         });
         Ok(())
@@ -48,24 +58,12 @@ impl Activation {
         chunks.for_each(|(d_x, (x, d_out))| {
             simd.run(
                 #[inline(always)]
-                || match self {
-                    Self::Relu => map2(x, d_out, d_x, |x, d| if x > 0.0 { d } else { 0.0 }),
-                    Self::Gelu => {
-                        map2(x, d_out, d_x, |x, d| d * (distribution(x) + x * density(x)))
-                    }
-                    Self::GeluTanh => map2(x, d_out, d_x, |x, d| {
-                        let (inside, slope) = inner(x);
-                        let half = sigmoid(2.0 * inside);
-                        d * (half + x * 2.0 * half * (1.0 - half) * slope)
-                    }),
-                },
+                || by_curve!(self, slopes(x, d_out, d_x)),
             );
         });
         Ok(())
     }
-}
 
-impl Activation {
     /// The gradient of x in place of `d`, and the activated values in `out`: what the backward pass of a feed-forward needs.
     pub fn both(self, x: &[f32], d: &mut [f32], out: &mut [f32]) -> Result<(), Error> {
         same(x.len(), &[("d", d.len()), ("out", out.len())])?;
@@ -75,29 +73,18 @@ impl Activation {
         chunks.for_each(|((d, out), x)| {
             simd.run(
                 #[inline(always)]
-                || match self {
-                    Self::Relu => map_both(x, d, out, |x| (x.max(0.0), f32::from(x > 0.0))),
-                    Self::Gelu => map_both(x, d, out, |x| {
-                        let share = distribution(x);
-                        (x * share, share + x * density(x))
-                    }),
-                    Self::GeluTanh => map_both(x, d, out, |x| {
-                        let (inside, slope) = inner(x);
-                        let half = sigmoid(2.0 * inside);
-                        (x * half, half + x * 2.0 * half * (1.0 - half) * slope)
-                    }),
-                },
+                || by_curve!(self, values_and_slopes(x, d, out)),
             );
         });
         Ok(())
     }
 }
 
-/// `silu(gate) · up`, with `silu(x) = x / (1 + e^−x)`.
+/// `activation(gate) · up`; with [`Activation::Silu`] it is SwiGLU.
 #[derive(Clone, Copy, Debug)]
-pub struct SwiGlu;
+pub struct Gated(pub Activation);
 
-impl SwiGlu {
+impl Gated {
     /// The product.
     pub fn forward(self, gate: &[f32], up: &[f32], out: &mut [f32]) -> Result<(), Error> {
         same(gate.len(), &[("up", up.len()), ("out", out.len())])?;
@@ -107,7 +94,7 @@ impl SwiGlu {
         chunks.for_each(|(out, (gate, up))| {
             simd.run(
                 #[inline(always)]
-                || map2(gate, up, out, |gate, up| gate * sigmoid(gate) * up),
+                || by_curve!(self.0, gated(gate, up, out)),
             );
         });
         Ok(())
@@ -136,19 +123,14 @@ impl SwiGlu {
             simd.run(
                 #[inline(always)]
                 || {
-                    for i in 0..gate.len() {
-                        let share = sigmoid(gate[i]);
-                        d_up[i] = d_out[i] * gate[i] * share;
-                        d_gate[i] = d_out[i] * up[i] * share * (1.0 + gate[i] * (1.0 - share));
-                    }
+                    d_up.copy_from_slice(d_out);
+                    by_curve!(self.0, gated_slopes(gate, up, d_up, d_gate));
                 },
             );
         });
         Ok(())
     }
-}
 
-impl SwiGlu {
     /// The gradients of both, that of `up` in place of `d`, and the product in `out`.
     pub fn both(
         self,
@@ -168,15 +150,7 @@ impl SwiGlu {
         made.zip(read).for_each(|(((d, d_gate), out), (gate, up))| {
             simd.run(
                 #[inline(always)]
-                || {
-                    for i in 0..gate.len() {
-                        let share = sigmoid(gate[i]);
-                        let silu = gate[i] * share;
-                        d_gate[i] = d[i] * up[i] * share * (1.0 + gate[i] * (1.0 - share));
-                        d[i] *= silu;
-                        out[i] = silu * up[i];
-                    }
-                },
+                || by_curve!(self.0, gated_values_and_slopes(gate, up, d, d_gate, out)),
             );
         });
         Ok(())
@@ -190,27 +164,126 @@ fn same(length: usize, others: &[(&'static str, usize)]) -> Result<(), Error> {
     }
 }
 
+/// A function of single values, and its slope.
+trait Curve {
+    fn value(x: f32) -> f32;
+
+    /// The value, and the slope there.
+    fn both(x: f32) -> (f32, f32);
+}
+
+struct Relu;
+struct Gelu;
+struct GeluTanh;
+struct Silu;
+
+impl Curve for Relu {
+    #[inline(always)]
+    fn value(x: f32) -> f32 {
+        x.max(0.0)
+    }
+
+    #[inline(always)]
+    fn both(x: f32) -> (f32, f32) {
+        (x.max(0.0), f32::from(x > 0.0))
+    }
+}
+
+impl Curve for Gelu {
+    #[inline(always)]
+    fn value(x: f32) -> f32 {
+        x * distribution(x)
+    }
+
+    #[inline(always)]
+    fn both(x: f32) -> (f32, f32) {
+        let share = distribution(x);
+        (x * share, share + x * density(x))
+    }
+}
+
+impl Curve for GeluTanh {
+    #[inline(always)]
+    fn value(x: f32) -> f32 {
+        x * sigmoid(2.0 * inner(x).0)
+    }
+
+    #[inline(always)]
+    fn both(x: f32) -> (f32, f32) {
+        let (inside, slope) = inner(x);
+        let half = sigmoid(2.0 * inside);
+        (x * half, half + x * 2.0 * half * (1.0 - half) * slope)
+    }
+}
+
+impl Curve for Silu {
+    #[inline(always)]
+    fn value(x: f32) -> f32 {
+        x * sigmoid(x)
+    }
+
+    #[inline(always)]
+    fn both(x: f32) -> (f32, f32) {
+        let share = sigmoid(x);
+        (x * share, share * (1.0 + x * (1.0 - share)))
+    }
+}
+
 #[inline(always)]
-fn map(x: &[f32], out: &mut [f32], f: impl Fn(f32) -> f32) {
+fn values<C: Curve>(x: &[f32], out: &mut [f32]) {
     for (out, x) in out.iter_mut().zip(x) {
-        *out = f(*x);
+        *out = C::value(*x);
     }
 }
 
 #[inline(always)]
-fn map2(x: &[f32], y: &[f32], out: &mut [f32], f: impl Fn(f32, f32) -> f32) {
-    for ((out, x), y) in out.iter_mut().zip(x).zip(y) {
-        *out = f(*x, *y);
+fn slopes<C: Curve>(x: &[f32], d_out: &[f32], d_x: &mut [f32]) {
+    for ((d_x, x), d_out) in d_x.iter_mut().zip(x).zip(d_out) {
+        *d_x = d_out * C::both(*x).1;
     }
 }
 
-/// `out = value(x)`, `d *= slope(x)`, for an `f` that gives both.
+/// `out = value(x)`, `d *= slope(x)`.
 #[inline(always)]
-fn map_both(x: &[f32], d: &mut [f32], out: &mut [f32], f: impl Fn(f32) -> (f32, f32)) {
+fn values_and_slopes<C: Curve>(x: &[f32], d: &mut [f32], out: &mut [f32]) {
     for ((d, out), x) in d.iter_mut().zip(out).zip(x) {
-        let (value, slope) = f(*x);
+        let (value, slope) = C::both(*x);
         *out = value;
         *d *= slope;
+    }
+}
+
+#[inline(always)]
+fn gated<C: Curve>(gate: &[f32], up: &[f32], out: &mut [f32]) {
+    for ((out, gate), up) in out.iter_mut().zip(gate).zip(up) {
+        *out = C::value(*gate) * up;
+    }
+}
+
+/// The gradient of `up` in place of `d`, that of the gate beside it.
+#[inline(always)]
+fn gated_slopes<C: Curve>(gate: &[f32], up: &[f32], d: &mut [f32], d_gate: &mut [f32]) {
+    for (((d, d_gate), gate), up) in d.iter_mut().zip(d_gate).zip(gate).zip(up) {
+        let (value, slope) = C::both(*gate);
+        *d_gate = *d * up * slope;
+        *d *= value;
+    }
+}
+
+#[inline(always)]
+fn gated_values_and_slopes<C: Curve>(
+    gate: &[f32],
+    up: &[f32],
+    d: &mut [f32],
+    d_gate: &mut [f32],
+    out: &mut [f32],
+) {
+    let made = d.iter_mut().zip(d_gate).zip(out);
+    for (((d, d_gate), out), (gate, up)) in made.zip(gate.iter().zip(up)) {
+        let (value, slope) = C::both(*gate);
+        *d_gate = *d * up * slope;
+        *d *= value;
+        *out = value * up;
     }
 }
 
@@ -286,6 +359,7 @@ mod tests {
                 let inside = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
                 0.5 * x * (1.0 + inside.tanh())
             }
+            Activation::Silu => x / (1.0 + (-x).exp()),
         }
     }
 
@@ -318,29 +392,32 @@ mod tests {
     }
 
     #[test]
-    fn the_gate_and_its_slopes_agree_with_the_definition() {
-        let gate: Vec<f32> = (0..2001).map(|i| (i as f32 - 1000.0) / 60.0).collect();
+    fn every_gate_and_its_slopes_agree_with_the_definition() {
+        // As above, no value where ReLU has its corner, and up to ±4.
+        let gate: Vec<f32> = (0..2001).map(|i| (i as f32 - 1000.3) / 250.0).collect();
         let up: Vec<f32> = (0..2001).map(|i| (i % 13) as f32 / 5.0 - 1.0).collect();
-        let exact = |gate: f64, up: f64| gate / (1.0 + (-gate).exp()) * up;
-        let [mut out, mut d_gate, mut d_up] = [0; 3].map(|_| vec![f32::NAN; gate.len()]);
-        SwiGlu.forward(&gate, &up, &mut out).unwrap();
-        SwiGlu.backward(&gate, &up, &vec![1.0; 2001], &mut d_gate, &mut d_up).unwrap();
-        let [mut again, mut d_again] = [0; 2].map(|_| vec![f32::NAN; gate.len()]);
-        let mut d = vec![1.0; gate.len()];
-        SwiGlu.both(&gate, &up, &mut d, &mut d_again, &mut again).unwrap();
-        assert!((&d, &d_again, &again) == (&d_up, &d_gate, &out));
-        for i in 0..gate.len() {
-            let (g, u) = (f64::from(gate[i]), f64::from(up[i]));
-            assert!((f64::from(out[i]) - exact(g, u)).abs() < 5e-6);
-            let slope = (exact(g + 1e-5, u) - exact(g - 1e-5, u)) / 2e-5;
-            assert!((f64::from(d_gate[i]) - slope).abs() < 5e-6);
-            assert!((f64::from(d_up[i]) - exact(g, 1.0)).abs() < 5e-6);
+        for activation in Activation::ALL {
+            let of = Gated(activation);
+            let [mut out, mut d_gate, mut d_up] = [0; 3].map(|_| vec![f32::NAN; gate.len()]);
+            of.forward(&gate, &up, &mut out).unwrap();
+            of.backward(&gate, &up, &vec![1.0; 2001], &mut d_gate, &mut d_up).unwrap();
+            let [mut again, mut d_again] = [0; 2].map(|_| vec![f32::NAN; gate.len()]);
+            let mut d = vec![1.0; gate.len()];
+            of.both(&gate, &up, &mut d, &mut d_again, &mut again).unwrap();
+            assert!((&d, &d_again, &again) == (&d_up, &d_gate, &out), "{activation:?}");
+            for i in 0..gate.len() {
+                let (g, u) = (f64::from(gate[i]), f64::from(up[i]));
+                assert!((f64::from(out[i]) - exact(activation, g) * u).abs() < 8e-6);
+                let slope = (exact(activation, g + 1e-5) - exact(activation, g - 1e-5)) / 2e-5;
+                assert!((f64::from(d_gate[i]) - slope * u).abs() < 1e-5, "{activation:?} {g}");
+                assert!((f64::from(d_up[i]) - exact(activation, g)).abs() < 5e-6);
+            }
         }
     }
 
     #[test]
     fn lengths_that_differ_are_refused() {
         assert!(Activation::Relu.forward(&[0.0; 3], &mut [0.0; 2]).is_err());
-        assert!(SwiGlu.forward(&[0.0; 3], &[0.0; 2], &mut [0.0; 3]).is_err());
+        assert!(Gated(Activation::Silu).forward(&[0.0; 3], &[0.0; 2], &mut [0.0; 3]).is_err());
     }
 }

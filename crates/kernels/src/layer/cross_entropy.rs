@@ -1,6 +1,6 @@
 //! Cross-entropy of the tokens a projection predicts, without ever holding all logits.
 //!
-//! For row `i` with hidden state `h`, `z = W h` and target `t`:
+//! For row `i` with hidden state `h`, `z = W h + b` (or `c · tanh((W h + b) / c)` under a soft cap `c`) and target `t`:
 //! `loss = (1 − ε)(log Σ exp z − z_t) + ε (log Σ exp z − mean z)`, weighed and summed over the rows. The gradient of the
 //! logits needs nothing but the logits, so both passes are done in one: a few rows at a time, their logits become their
 //! gradient, which becomes the rows' share of `d_hidden` and `d_weight`.
@@ -19,6 +19,9 @@ use crate::{
 /// half the speed, because the projection and its gradient are read and written once for each piece.
 const HELD: usize = 1 << 25;
 
+/// Columns whose sum one task forms.
+const COLUMNS: usize = 1 << 10;
+
 /// What is to be predicted from `[rows, width]` hidden states.
 #[derive(Clone, Copy, Debug)]
 pub struct CrossEntropy<'a> {
@@ -34,6 +37,28 @@ pub struct CrossEntropy<'a> {
     pub weights: Option<&'a [f32]>,
     /// Probability spread evenly over all tokens.
     pub smoothing: f32,
+    /// Bound on the logits, none if absent.
+    pub soft_cap: Option<f32>,
+}
+
+/// What hidden states are projected by.
+#[derive(Clone, Copy, Debug)]
+pub struct OutputWeights<'a> {
+    /// Of [`CrossEntropy::is_embedding`]'s shape.
+    pub weight: &'a [f32],
+    /// `[vocabulary]`, empty if there is none.
+    pub bias: &'a [f32],
+}
+
+/// Where gradients go, each as long as what it belongs to; what was there is replaced.
+#[derive(Debug)]
+pub struct OutputGradients<'a> {
+    /// Of the hidden states.
+    pub hidden: &'a mut [f32],
+    /// Of the weight.
+    pub weight: &'a mut [f32],
+    /// Of the bias.
+    pub bias: &'a mut [f32],
 }
 
 /// The sum over all rows.
@@ -47,35 +72,33 @@ pub struct LossSum {
 
 impl CrossEntropy<'_> {
     /// The loss alone.
-    pub fn forward(&self, hidden: &[f32], projection: &[f32]) -> Result<LossSum, Error> {
-        self.run(hidden, projection, None)
+    pub fn forward(&self, hidden: &[f32], output: OutputWeights) -> Result<LossSum, Error> {
+        self.run(hidden, output, None)
     }
 
-    /// The loss and its gradients, which replace what the slices held.
+    /// The loss and its gradients.
     pub fn forward_backward(
         &self,
         hidden: &[f32],
-        projection: &[f32],
-        d_hidden: &mut [f32],
-        d_projection: &mut [f32],
+        output: OutputWeights,
+        gradients: OutputGradients,
     ) -> Result<LossSum, Error> {
-        self.run(hidden, projection, Some((d_hidden, d_projection)))
+        self.run(hidden, output, Some(gradients))
     }
 
     fn run(
         &self,
         hidden: &[f32],
-        projection: &[f32],
-        mut gradients: Option<(&mut [f32], &mut [f32])>,
+        output: OutputWeights,
+        mut gradients: Option<OutputGradients>,
     ) -> Result<LossSum, Error> {
-        self.check(hidden, projection, gradients.as_ref().map(|(h, p)| (h.len(), p.len())))?;
+        self.check(hidden, output, gradients.as_ref())?;
         let Self { width, vocabulary, .. } = *self;
-        let simd = Simd::detect();
         let height = (HELD / vocabulary).clamp(16, 1024);
         let mut logits = Pooled::uncleared(height.min(self.targets.len()) * vocabulary);
         let across = match self.is_embedding {
-            true => Matrix::new(projection, vocabulary, width).transposed(),
-            false => Matrix::new(projection, width, vocabulary),
+            true => Matrix::new(output.weight, vocabulary, width).transposed(),
+            false => Matrix::new(output.weight, width, vocabulary),
         };
         let mut sum = LossSum::default();
         for (first, states) in (0..).step_by(height).zip(hidden.chunks(height * width)) {
@@ -83,49 +106,75 @@ impl CrossEntropy<'_> {
             let logits = &mut logits[..rows * vocabulary];
             let states = Matrix::new(states, rows, width);
             product(logits, false, states, across);
-            let losses: Vec<RowLoss> = logits
-                .par_chunks_mut(vocabulary)
-                .enumerate()
-                .map(|(row, logits)| {
-                    let row = first + row;
-                    let weight = self.weights.map_or(1.0, |weights| weights[row]);
-                    let target = self.targets[row] as usize;
-                    let weight = gradients.is_some().then_some(weight);
-                    simd.run(Row { logits, target, smoothing: self.smoothing, weight })
-                })
-                .collect();
+            let losses = self.losses(first, logits, output.bias, gradients.is_some());
             for (row, loss) in losses.into_iter().enumerate() {
                 let weight = self.weights.map_or(1.0, |weights| weights[first + row]);
                 sum.nats += f64::from(weight) * loss.nats;
                 sum.correct += u64::from(loss.correct);
             }
-            if let Some((d_hidden, d_projection)) = &mut gradients {
-                let d_states = &mut d_hidden[first * width..(first + rows) * width];
+            if let Some(made) = &mut gradients {
+                let d_states = &mut made.hidden[first * width..(first + rows) * width];
                 let d_logits = Matrix::new(logits, rows, vocabulary);
                 product(d_states, false, d_logits, across.transposed());
                 match self.is_embedding {
-                    true => product(d_projection, first > 0, d_logits.transposed(), states),
-                    false => product(d_projection, first > 0, states.transposed(), d_logits),
+                    true => product(made.weight, first > 0, d_logits.transposed(), states),
+                    false => product(made.weight, first > 0, states.transposed(), d_logits),
+                }
+                if !made.bias.is_empty() {
+                    sum_columns(logits, made.bias, first > 0);
                 }
             }
         }
         Ok(sum)
     }
 
+    /// The losses of some rows, the first of which is row `first`, from their products with the projection, which become
+    /// the gradients of these products where they are asked for.
+    fn losses(&self, first: usize, logits: &mut [f32], bias: &[f32], learns: bool) -> Vec<RowLoss> {
+        let simd = Simd::detect();
+        let rows = logits.par_chunks_mut(self.vocabulary).enumerate();
+        rows.map(|(row, logits)| {
+            let row = first + row;
+            let weight = self.weights.map_or(1.0, |weights| weights[row]);
+            let target = self.targets[row] as usize;
+            let weight = learns.then_some(weight);
+            for (logit, bias) in logits.iter_mut().zip(bias) {
+                *logit += bias;
+            }
+            let capped = self.soft_cap.map(|cap| {
+                logits.iter_mut().for_each(|logit| *logit = cap * (*logit / cap).tanh());
+                (cap, Pooled::of(if learns { logits } else { &[] }))
+            });
+            let loss = simd.run(Row { logits, target, smoothing: self.smoothing, weight });
+            if let Some((cap, capped)) = capped {
+                for (d, capped) in logits.iter_mut().zip(&*capped) {
+                    *d *= 1.0 - (capped / cap) * (capped / cap);
+                }
+            }
+            loss
+        })
+        .collect()
+    }
+
     fn check(
         &self,
         hidden: &[f32],
-        projection: &[f32],
-        gradients: Option<(usize, usize)>,
+        output: OutputWeights,
+        gradients: Option<&OutputGradients>,
     ) -> Result<(), Error> {
         let Self { width, vocabulary, targets, .. } = *self;
         let (states, weights) = (targets.len() * width, vocabulary * width);
-        let mut lengths =
-            vec![("hidden", hidden.len(), states), ("projection", projection.len(), weights)];
+        let biases = if output.bias.is_empty() { 0 } else { vocabulary };
+        let mut lengths = vec![
+            ("hidden", hidden.len(), states),
+            ("projection", output.weight.len(), weights),
+            ("bias", output.bias.len(), biases),
+        ];
         lengths.extend(self.weights.map(|weights| ("weights", weights.len(), targets.len())));
-        if let Some((d_hidden, d_projection)) = gradients {
-            lengths.push(("d_hidden", d_hidden, states));
-            lengths.push(("d_projection", d_projection, weights));
+        if let Some(made) = gradients {
+            lengths.push(("d_hidden", made.hidden.len(), states));
+            lengths.push(("d_projection", made.weight.len(), weights));
+            lengths.push(("d_bias", made.bias.len(), biases));
         }
         for (what, found, expected) in lengths {
             if found != expected {
@@ -138,6 +187,12 @@ impl CrossEntropy<'_> {
                 return Err(Error::Zero { what });
             }
         }
+        if let Some(cap) = self.soft_cap
+            && !(cap > 0.0 && cap.is_finite())
+        {
+            let found = cap.to_string();
+            return Err(Error::Range { what: "soft_cap", found, allowed: "caps above 0" });
+        }
         match targets.iter().find(|target| **target as usize >= vocabulary) {
             Some(target) => Err(Error::Range {
                 what: "target",
@@ -149,6 +204,21 @@ impl CrossEntropy<'_> {
     }
 }
 
+/// Adds up the rows, which replace what `sums` held or, if `adds`, are added to it; in order for every column.
+fn sum_columns(rows: &[f32], sums: &mut [f32], adds: bool) {
+    let width = sums.len();
+    sums.par_chunks_mut(COLUMNS).enumerate().for_each(|(part, sums)| {
+        if !adds {
+            sums.fill(0.0);
+        }
+        for row in rows.chunks_exact(width) {
+            for (sum, value) in sums.iter_mut().zip(&row[part * COLUMNS..]) {
+                *sum += value;
+            }
+        }
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,7 +228,7 @@ mod tests {
     }
 
     /// The definition in f64.
-    fn loss(call: &CrossEntropy, hidden: &[f64], projection: &[f64]) -> f64 {
+    fn loss(call: &CrossEntropy, hidden: &[f64], projection: &[f64], bias: &[f64]) -> f64 {
         let rows = hidden.chunks(call.width).enumerate();
         let each = rows.map(|(row, state)| {
             let logits: Vec<f64> = (0..call.vocabulary)
@@ -167,7 +237,9 @@ mod tests {
                         true => projection[token * call.width + c],
                         false => projection[c * call.vocabulary + token],
                     };
-                    (0..call.width).map(|c| state[c] * at(c)).sum()
+                    let product: f64 = (0..call.width).map(|c| state[c] * at(c)).sum();
+                    let logit = product + bias.get(token).unwrap_or(&0.0);
+                    call.soft_cap.map(f64::from).map_or(logit, |cap| cap * (logit / cap).tanh())
                 })
                 .collect();
             let lse = logits.iter().map(|z: &f64| z.exp()).sum::<f64>().ln();
@@ -187,59 +259,60 @@ mod tests {
             [(1, 3, 1), (5, 4, 7), (37, 8, 33), (60, 2, 40_000), (1100, 2, 3)]
         {
             let (hidden, projection) = (numbers(rows * width, 1), numbers(vocabulary * width, 5));
+            let bias = numbers(vocabulary, 3);
             let targets: Vec<u32> = (0..rows).map(|i| (i * 31 % vocabulary) as u32).collect();
             let weights: Vec<f32> = (0..rows).map(|i| (i % 3) as f32).collect();
             for is_embedding in [false, true] {
                 for weights in [None, Some(weights.as_slice())] {
                     for smoothing in [0.0, 0.1] {
-                        let call = CrossEntropy {
+                        let mut call = CrossEntropy {
                             width,
                             vocabulary,
                             is_embedding,
                             targets: &targets,
                             weights,
                             smoothing,
+                            soft_cap: None,
                         };
-                        against_the_definition(&call, &hidden, &projection);
+                        against_the_definition(&call, &hidden, &projection, &[]);
+                        against_the_definition(&call, &hidden, &projection, &bias);
+                        call.soft_cap = Some(1.5);
+                        against_the_definition(&call, &hidden, &projection, &bias);
                     }
                 }
             }
         }
     }
 
-    fn against_the_definition(call: &CrossEntropy, hidden: &[f32], projection: &[f32]) {
-        let wide = |values: &[f32]| values.iter().map(|v| f64::from(*v)).collect::<Vec<f64>>();
-        let (h, p) = (wide(hidden), wide(projection));
-        let expected = loss(call, &h, &p);
-        let mut d_hidden = vec![f32::NAN; hidden.len()];
-        let mut d_projection = vec![f32::NAN; projection.len()];
-        let found =
-            call.forward_backward(hidden, projection, &mut d_hidden, &mut d_projection).unwrap();
-        assert_eq!(call.forward(hidden, projection).unwrap(), found);
+    fn against_the_definition(
+        call: &CrossEntropy,
+        hidden: &[f32],
+        projection: &[f32],
+        bias: &[f32],
+    ) {
+        let slots =
+            [hidden, projection, bias].map(|s| s.iter().map(|v| f64::from(*v)).collect::<Vec<_>>());
+        let value = |[h, p, b]: &[Vec<f64>; 3]| loss(call, h, p, b);
+        let expected = value(&slots);
+        let mut made = [hidden, projection, bias].map(|values| vec![f32::NAN; values.len()]);
+        let [d_hidden, d_weight, d_bias] = &mut made;
+        let gradients = OutputGradients { hidden: d_hidden, weight: d_weight, bias: d_bias };
+        let output = OutputWeights { weight: projection, bias };
+        let found = call.forward_backward(hidden, output, gradients).unwrap();
+        assert_eq!(call.forward(hidden, output).unwrap(), found);
         assert!((found.nats - expected).abs() <= 1e-5 * (1.0 + expected.abs()), "{call:?}");
-        // Central differences in a few coordinates of both.
+        // Central differences in a few coordinates of each.
         let step = 1e-4;
-        for at in (0..hidden.len()).step_by(hidden.len() / 7 + 1) {
-            let moved = |by: f64| {
-                let mut h = h.clone();
-                h[at] += by;
-                loss(call, &h, &p)
-            };
-            let slope = (moved(step) - moved(-step)) / (2.0 * step);
-            assert!((slope - f64::from(d_hidden[at])).abs() < 2e-4, "{slope} {}", d_hidden[at]);
-        }
-        for at in (0..projection.len()).step_by(projection.len() / 7 + 1) {
-            let moved = |by: f64| {
-                let mut p = p.clone();
-                p[at] += by;
-                loss(call, &h, &p)
-            };
-            let slope = (moved(step) - moved(-step)) / (2.0 * step);
-            assert!(
-                (slope - f64::from(d_projection[at])).abs() < 5e-4,
-                "{slope} {}",
-                d_projection[at]
-            );
+        for (slot, made) in made.iter().enumerate() {
+            for at in (0..made.len()).step_by(made.len() / 7 + 1) {
+                let moved = |by: f64| {
+                    let mut slots = slots.clone();
+                    slots[slot][at] += by;
+                    value(&slots)
+                };
+                let slope = (moved(step) - moved(-step)) / (2.0 * step);
+                assert!((slope - f64::from(made[at])).abs() < 5e-4, "{slot}: {slope} {}", made[at]);
+            }
         }
     }
 
@@ -252,10 +325,18 @@ mod tests {
             targets: &[0, 3],
             weights: None,
             smoothing: 0.0,
+            soft_cap: None,
         };
-        let message = call.forward(&[0.0; 4], &[0.0; 6]).unwrap_err().to_string();
+        let weights =
+            |count, biases| OutputWeights { weight: &[0.0; 9][..count], bias: &[0.0; 9][..biases] };
+        let message = call.forward(&[0.0; 4], weights(6, 0)).unwrap_err().to_string();
         assert!(message.contains("target = 3 is outside the vocabulary"), "{message}");
-        assert!(call.forward(&[0.0; 3], &[0.0; 6]).is_err());
-        assert!(call.forward(&[0.0; 4], &[0.0; 5]).is_err());
+        let call = CrossEntropy { targets: &[0, 2], ..call };
+        assert!(call.forward(&[0.0; 4], weights(6, 3)).is_ok());
+        assert!(call.forward(&[0.0; 3], weights(6, 0)).is_err());
+        assert!(call.forward(&[0.0; 4], weights(5, 0)).is_err());
+        assert!(call.forward(&[0.0; 4], weights(6, 2)).is_err());
+        let call = CrossEntropy { soft_cap: Some(0.0), ..call };
+        assert!(call.forward(&[0.0; 4], weights(6, 0)).is_err());
     }
 }

@@ -1,11 +1,11 @@
-//! A whole feed-forward, `down(activation(up(x)))` or `down(silu(gate(x)) · up(x))`, and its gradients.
+//! A whole feed-forward, `down(activation(up(x)))` or `down(activation(gate(x)) · up(x))`, and its gradients.
 //!
 //! Only what stands before the activation is kept for the backward pass; what stands behind it is formed again beside its
 //! gradient, which needs the same exponential.
 
 use crate::{
     Error, Pooled,
-    layer::{Activation, Linear, SwiGlu},
+    layer::{Activation, Gated, Linear},
 };
 
 /// The projections and the activation between them.
@@ -13,11 +13,11 @@ use crate::{
 pub struct FeedForward<'a> {
     /// `[width, hidden]`.
     pub up: Linear<'a>,
-    /// `[width, hidden]`; with it the activation is its silu, times `up`.
+    /// `[width, hidden]`; with it the activation is that of the gate, times `up`.
     pub gate: Option<Linear<'a>>,
     /// `[hidden, width]`.
     pub down: Linear<'a>,
-    /// Unless there is a gate.
+    /// Of `up`, or of the gate if there is one.
     pub activation: Activation,
 }
 
@@ -47,7 +47,7 @@ impl FeedForward<'_> {
         let hidden = self.hidden(x)?;
         let mut activated = Pooled::uncleared(hidden.up.len());
         match &hidden.gate {
-            Some(gate) => SwiGlu.forward(gate, &hidden.up, &mut activated)?,
+            Some(gate) => Gated(self.activation).forward(gate, &hidden.up, &mut activated)?,
             None => self.activation.forward(&hidden.up, &mut activated)?,
         }
         let mut out = Pooled::uncleared(activated.len() / self.down.from.max(1) * self.down.to);
@@ -90,7 +90,13 @@ impl FeedForward<'_> {
             }
             Some(gate) => {
                 let mut d_gate = Pooled::uncleared(count);
-                SwiGlu.both(gate, &hidden.up, &mut d_up, &mut d_gate, &mut activated)?;
+                Gated(self.activation).both(
+                    gate,
+                    &hidden.up,
+                    &mut d_up,
+                    &mut d_gate,
+                    &mut activated,
+                )?;
                 Some(d_gate)
             }
         };
@@ -139,7 +145,11 @@ mod tests {
         let (up, gate, down) =
             (numbers(width * hidden, 3), numbers(width * hidden, 4), numbers(hidden * width, 5));
         let (wide, narrow) = (numbers(hidden, 6), numbers(width, 7));
-        for has_gate in [false, true] {
+        // Not ReLU, whose corner has no slope.
+        let smooth = [Activation::Gelu, Activation::GeluTanh, Activation::Silu];
+        for (has_gate, activation) in
+            smooth.into_iter().flat_map(|activation| [(false, activation), (true, activation)])
+        {
             let slots = [&x, &up, &wide, &gate, &wide, &down, &narrow].map(Clone::clone);
             let value = |slots: &[Vec<f32>; 7]| {
                 let [x, up, up_bias, gate, gate_bias, down, down_bias] = slots;
@@ -148,7 +158,7 @@ mod tests {
                     up: linear(width, hidden, up, up_bias),
                     gate: has_gate.then(|| linear(width, hidden, gate, gate_bias)),
                     down: linear(hidden, width, down, down_bias),
-                    activation: Activation::GeluTanh,
+                    activation,
                 };
                 let (_, kept) = call.forward(x).unwrap();
                 (dot(&call, x, &d_out), call.backward(x, &kept, &d_out).unwrap())
@@ -166,7 +176,7 @@ mod tests {
                     // Differences of a pass in f32 have about three digits.
                     let slope = (moved(1e-2) - moved(-1e-2)) / 2e-2;
                     let near = (slope - f64::from(*found)).abs() < 2e-3 * (1.0 + slope.abs());
-                    assert!(near, "{has_gate} {slot} {at}: {slope} {found}");
+                    assert!(near, "{has_gate} {activation:?} {slot} {at}: {slope} {found}");
                 }
             }
         }

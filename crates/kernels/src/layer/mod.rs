@@ -11,9 +11,9 @@ mod linear;
 mod norm;
 mod quantized;
 
-pub use activation::{Activation, SwiGlu};
+pub use activation::{Activation, Gated};
 pub use adam::{Adam, square_sum};
-pub use cross_entropy::{CrossEntropy, LossSum};
+pub use cross_entropy::{CrossEntropy, LossSum, OutputGradients, OutputWeights};
 pub use embedding::Embedding;
 pub use feed_forward::{FeedForward, FeedForwardGradients, Hidden};
 pub use heads::HeadLayout;

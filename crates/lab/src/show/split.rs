@@ -1,9 +1,9 @@
 //! `show split`: scores of a run taken apart into what and where.
 
 use burn::tensor::Tensor;
-use whatwhere_attention::{Look, Path, position::PositionLayer};
+use whatwhere_attention::{Look, Path};
 use whatwhere_kernels::attention::FeatureKind;
-use whatwhere_transformer::{NormPlace, Seen, Site, Stack};
+use whatwhere_transformer::{Seen, Site, Stack};
 
 use super::{
     Kind, Page, Parts, Picture, Reading, Section, Terms,
@@ -109,15 +109,7 @@ fn added_places(
         return why("the additive score takes tanh of the sum of the two");
     }
     let embeddings = model.embed(&reading.sequences(seen.site), Path::Auto);
-    let mut places = Tensor::zeros(embeddings.dims(), &embeddings.device());
-    for position in &stack.position {
-        places = position.embed(places, 0).map_err(Error::Attention)?;
-    }
-    let block = &stack.blocks[seen.layer];
-    let share = match model.settings().norm_place {
-        NormPlace::Pre => block.attention_norm.share(places.clone(), embeddings + places),
-        NormPlace::Post => places,
-    };
+    let share = stack.place_share(embeddings)?;
     let (q, k) = attention.shares(share, seen.input.x.clone());
     let slice = |tensor: Tensor<4>| tensor.into_data().try_into_vec().expect("f32 as everywhere");
     Ok((Some(Parts { q: slice(q), k: slice(k) }), None))

@@ -37,7 +37,8 @@ impl Draft {
         let (path, seeds) = (Path::Auto, Seeds::new(None));
         let hidden = model.decode(&tokens, memory.as_ref(), *length, seeds, path, states)?;
         *length += 1;
-        let logits = int8.output.project(hidden, path);
+        let states = model.before_logits(hidden, path);
+        let logits = model.finish_logits(int8.output.project(states, path));
         Ok(logits.into_data().try_into_vec().expect("logits are f32"))
     }
 }

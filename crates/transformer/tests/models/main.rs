@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod generation;
+mod settings;
 mod weights;
 
 use burn::tensor::{Device, Tensor};

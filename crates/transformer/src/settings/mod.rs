@@ -6,10 +6,14 @@ use whatwhere_attention::{
     AttentionSettings, Pattern,
     pattern::{And, Causal},
 };
-use whatwhere_kernels::layer;
 use whatwhere_settings::{Refuses, schema::in_order};
 
 use crate::Error;
+
+mod check;
+mod choice;
+
+pub use choice::{Activation, Family, Init, NormKind, NormPlace, Recompute, ResidualKind};
 
 /// Everything that makes a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -29,23 +33,56 @@ pub struct ModelSettings {
     pub encoder_layers: Option<usize>,
     /// What keeps the stream's scale; default `rms`.
     pub norm: NormKind,
-    /// Before each sublayer or after it; default `pre`.
+    /// Where norms stand: before each sublayer, after it, or of what it gives; default `pre`.
     pub norm_place: NormPlace,
+    /// Whether norms of kind `layer` have a bias; default `bias`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm_bias: Option<bool>,
+    /// Added under the root of every norm, QK-norm's too; default 1e-5.
+    pub epsilon: f64,
+    /// Whether a norm stands before the first layer's attention; ModernBERT has none there. Default true.
+    pub first_norm: bool,
+    /// Whether the feed-forward follows attention or stands beside it; default `sequential`.
+    pub residual: ResidualKind,
     /// The feed-forward's activation; default `gelu`.
     pub activation: Activation,
-    /// Width inside the feed-forward; default 4 × width, for `swiglu` 8/3 × width rounded up to a multiple of 8.
+    /// Whether the feed-forward is `down(activation(gate(x)) · up(x))`, with a third matrix, as GLU; `swiglu` always is.
+    /// Default false.
+    pub gated: bool,
+    /// Width inside the feed-forward; default 4 × width, with a gate 8/3 × width rounded up to a multiple of 8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub feed_forward: Option<usize>,
     /// Whether feed-forward and norms have a bias; attention has its own setting. Default false.
     pub bias: bool,
+    /// Width of the embeddings, where it is another than `width`: a projection stands between, as in ALBERT. Default `width`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub embedding_width: Option<usize>,
+    /// With `embedding_width`, whether positions are added and embeddings normalized before the projection (ALBERT) or after
+    /// it (OPT-350m); default true.
+    pub project_positions: bool,
+    /// Whether embeddings, positions and types added, are normalized, as in BERT; default false.
+    pub embedding_norm: bool,
+    /// Kinds of tokens, such as BERT's two segments, each with a vector that is added to the embedding; default 0.
+    pub token_types: usize,
     /// Whether the output shares the embeddings' weights; default true.
     pub tied: bool,
+    /// Whether logits have a bias; default false.
+    pub output_bias: bool,
+    /// Whether a linear layer, the activation and a norm stand before the logits, as in BERT; default false.
+    pub output_transform: bool,
+    /// Bound on the logits, `cap · tanh(logit / cap)`, as in Gemma 2; default none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_soft_cap: Option<f32>,
     /// Whether embeddings are multiplied by √width, as in 2017; default as the encoding was published: true with
     /// `sinusoidal`, otherwise false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scale_embeddings: Option<bool>,
     /// Share of the stream dropped in training, after embeddings and after each sublayer; default 0.
     pub dropout: f32,
+    /// Whether all layers of a stack are one block's parameters, as in ALBERT; default false.
+    pub share_layers: bool,
+    /// Whether all layers of a stack share what the first learns of positions, as T5 its table; default false.
+    pub share_positions: bool,
     /// Hidden states of earlier segments that a decoder keeps and attends to, as Transformer-XL; default 0.
     pub segment_memory: usize,
     /// How weights start; default `normal`.
@@ -72,91 +109,6 @@ pub struct ModelSettings {
     pub alternate: Vec<toml::Table>,
 }
 
-/// Which stacks a model has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Family {
-    /// Predicts the next token, as GPT.
-    #[default]
-    Decoder,
-    /// Sees both sides and fills blanks, as BERT.
-    Encoder,
-    /// Reads one sequence and writes another, as the 2017 Transformer.
-    EncoderDecoder,
-}
-
-/// What keeps the stream's scale.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum NormKind {
-    /// `gain · x / √(mean x² + ε)`.
-    #[default]
-    Rms,
-    /// `gain · (x − mean) / √(variance + ε) + bias`.
-    Layer,
-}
-
-/// Where a norm stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum NormPlace {
-    /// `x + sublayer(norm(x))`, and one more norm at the end.
-    #[default]
-    Pre,
-    /// `norm(x + sublayer(x))`.
-    Post,
-}
-
-/// The activation of the feed-forward.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Activation {
-    /// `max(x, 0)`.
-    Relu,
-    /// `x · Φ(x)`.
-    #[default]
-    Gelu,
-    /// `x · Φ(x)` by its tanh form, as GPT-2.
-    GeluTanh,
-    /// `silu(gate) · x`, with a third matrix.
-    Swiglu,
-}
-
-impl Activation {
-    /// The kernels' function of single values; with a gate there is none to choose.
-    pub(crate) fn pointwise(self) -> layer::Activation {
-        match self {
-            Self::Relu => layer::Activation::Relu,
-            Self::GeluTanh => layer::Activation::GeluTanh,
-            Self::Gelu | Self::Swiglu => layer::Activation::Gelu,
-        }
-    }
-}
-
-/// Activation checkpointing: what the backward pass computes again. Where a block runs composed of the framework's operations, nothing is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Recompute {
-    /// Nothing: everything between the sublayers is kept.
-    #[default]
-    None,
-    /// Queries, keys, values and what attention mixes of them.
-    Attention,
-    /// All between the sublayers' inputs: attention and feed-forward.
-    Block,
-}
-
-/// How weights start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Init {
-    /// Normal with deviation 0.02; projections back into the stream divided by √(2 · layers), as GPT-2.
-    #[default]
-    Normal,
-    /// Uniform by Glorot and Bengio's bound; embeddings normal with deviation width^−½.
-    Xavier,
-}
-
 impl Default for ModelSettings {
     fn default() -> Self {
         Self {
@@ -167,12 +119,26 @@ impl Default for ModelSettings {
             encoder_layers: None,
             norm: NormKind::Rms,
             norm_place: NormPlace::Pre,
+            norm_bias: None,
+            epsilon: 1e-5,
+            first_norm: true,
+            residual: ResidualKind::Sequential,
             activation: Activation::Gelu,
+            gated: false,
             feed_forward: None,
             bias: false,
+            embedding_width: None,
+            project_positions: true,
+            embedding_norm: false,
+            token_types: 0,
             tied: true,
+            output_bias: false,
+            output_transform: false,
+            output_soft_cap: None,
             scale_embeddings: None,
             dropout: 0.0,
+            share_layers: false,
+            share_positions: false,
             segment_memory: 0,
             init: Init::Normal,
             recompute: Recompute::None,
@@ -205,10 +171,30 @@ impl ModelSettings {
 
     /// Width inside the feed-forward.
     pub fn feed_forward_width(&self) -> usize {
-        self.feed_forward.unwrap_or(match self.activation {
-            Activation::Swiglu => (self.width * 8).div_ceil(3).next_multiple_of(8),
-            _ => self.width * 4,
+        self.feed_forward.unwrap_or(match self.is_gated() {
+            true => (self.width * 8).div_ceil(3).next_multiple_of(8),
+            false => self.width * 4,
         })
+    }
+
+    /// Whether the feed-forward has a gate.
+    pub fn is_gated(&self) -> bool {
+        self.gated || self.activation == Activation::Swiglu
+    }
+
+    /// Channels of an embedding.
+    pub fn embedding_channels(&self) -> usize {
+        self.embedding_width.unwrap_or(self.width)
+    }
+
+    /// Channels of what logits are made of: as many as embeddings have, unless hidden states are projected directly.
+    pub fn output_channels(&self) -> usize {
+        if self.tied || self.output_transform { self.embedding_channels() } else { self.width }
+    }
+
+    /// Whether hidden states are projected to the embeddings' width, with nothing else between them and the logits.
+    pub fn projects_output(&self) -> bool {
+        self.embedding_width.is_some() && self.tied && !self.output_transform
     }
 
     /// Blocks of the encoder.
@@ -257,7 +243,12 @@ impl ModelSettings {
             let reason = "attention is as wide as the model; set model.width";
             return Err(Error::setting("attention.width", &table["width"], reason));
         }
+        if let Some(found) = table.get("epsilon") {
+            let reason = "all norms of a model have one; set model.epsilon";
+            return Err(Error::setting("attention.epsilon", found, reason));
+        }
         table.insert("width".into(), toml::Value::Integer(self.width as i64));
+        table.insert("epsilon".into(), toml::Value::Float(self.epsilon));
         let settings: AttentionSettings =
             toml::Value::Table(table).try_into().map_err(|e: toml::de::Error| {
                 Error::unreadable(format!("attention of the {}: {}", site.name(), e.message()))
@@ -296,12 +287,17 @@ impl ModelSettings {
             ("layers", self.layers, 10_000),
             ("encoder_layers", self.encoder_layers.unwrap_or(1), 10_000),
             ("feed_forward", self.feed_forward.unwrap_or(1), 1 << 24),
+            ("embedding_width", self.embedding_width.unwrap_or(1), 1 << 20),
+            ("token_types", self.token_types.max(1), 1 << 20),
         ] {
             if !(1..=most).contains(&found) {
                 let reason = format!("expected at least 1 and at most {most}");
                 return Err(Error::setting(setting, found, reason));
             }
         }
+        self.check_norms()?;
+        self.check_ends()?;
+        self.check_sharing()?;
         if self.encoder_layers.is_some() && self.family != Family::EncoderDecoder {
             let reason = "only family = \"encoder_decoder\" has two stacks; use layers";
             return Err(Error::setting("encoder_layers", self.encoder_depth(), reason));

@@ -1,0 +1,46 @@
+//! What a model reads.
+
+/// Tokens of several sequences of one length.
+#[derive(Clone, Debug)]
+pub struct Sequences {
+    /// `[batch, length]`, row by row.
+    pub(crate) ids: Vec<u32>,
+    batch: usize,
+    /// Tokens that are not padding, one for each sequence; all if absent.
+    pub lengths: Option<Vec<usize>>,
+    /// Where documents start, for the `document` pattern: one list for all sequences or one for each.
+    pub documents: Option<Vec<Vec<usize>>>,
+    /// The type of every token, row by row as the tokens, for models that have types; all 0 if absent.
+    pub types: Option<Vec<u32>>,
+}
+
+impl Sequences {
+    /// Sequences without padding, one after the other.
+    ///
+    /// # Panics
+    /// If the tokens are no multiple of `batch`.
+    pub fn new(ids: Vec<u32>, batch: usize) -> Self {
+        let whole = ids.len().is_multiple_of(batch);
+        assert!(whole, "{} tokens, expected {batch} rows of one length", ids.len());
+        Self { ids, batch, lengths: None, documents: None, types: None }
+    }
+
+    /// Sequences of one length, without padding.
+    ///
+    /// # Panics
+    /// If the rows differ in length so that no length fits all.
+    pub fn from_rows(rows: &[impl AsRef<[u32]>]) -> Self {
+        let ids = rows.iter().flat_map(AsRef::as_ref).copied().collect();
+        Self::new(ids, rows.len())
+    }
+
+    /// All tokens, row by row.
+    pub fn ids(&self) -> &[u32] {
+        &self.ids
+    }
+
+    /// `[batch, length]`.
+    pub fn dims(&self) -> [usize; 2] {
+        [self.batch, self.ids.len() / self.batch.max(1)]
+    }
+}
