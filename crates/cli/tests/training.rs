@@ -371,7 +371,10 @@ fn bad_input_is_refused_in_words_and_makes_no_folder() {
         (&["train", "--preset", "tiny", "--data", "bytes.txt"], "UTF-8"),
         (&["train", "--preset", "teeny"], "no preset is called teeny; there are tiny"),
         (&["train", "broken.toml"], "unknown field `widht`, expected one of"),
-        (&["train", "--preset", "tiny", "--set", "model.layers=x"], "layers = \"x\""),
+        (
+            &["train", "--preset", "tiny", "--set", "model.layers=x"],
+            "--set model.layers=x: invalid type: string \"x\"",
+        ),
         (
             &["train", "--preset", "tiny", "--set", "model.attention.position=rotry"],
             "unknown variant `rotry`, expected one of `none`",

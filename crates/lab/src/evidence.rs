@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::results::{CellResult, Results};
+use crate::{
+    grid::Cell,
+    results::{CellResult, Outcome, Results},
+};
 
 impl Results {
     /// What the figures rest on: what was held out, what some cells were given by their encoding, and why lengths have no figure.
@@ -49,5 +52,23 @@ impl Results {
         (!names.is_empty()).then(|| {
             format!("embeddings are multiplied by √width, as published, for {}", names.join(", "))
         })
+    }
+}
+
+/// What was read, and by which cells where they read different things.
+pub(crate) fn data_in_words(cells: &[Cell], outcomes: &[Outcome]) -> Option<String> {
+    let mut read: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (cell, outcome) in cells.iter().zip(outcomes) {
+        let Some(run) = outcome.runs().first().filter(|run| !run.data.is_empty()) else { continue };
+        match read.iter_mut().find(|(data, _)| *data == run.data) {
+            Some((_, names)) => names.push(&cell.name),
+            None => read.push((&run.data, vec![&cell.name])),
+        }
+    }
+    let each = |(data, names): &(&str, Vec<&str>)| format!("{data} for {}", names.join(", "));
+    match &read[..] {
+        [] => None,
+        [(only, _)] => Some((*only).to_owned()),
+        several => Some(several.iter().map(each).collect::<Vec<_>>().join("; ")),
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Error,
     compare::{Comparison, Trained},
+    evidence,
     grid::Cell,
     settings::Shared,
     statistics::{Summary, Verdict, paired},
@@ -30,7 +31,7 @@ pub struct Results {
     /// How each cell's settings were searched for, if they were.
     #[serde(default)]
     pub search: Option<String>,
-    /// What was read, where all cells read the same.
+    /// What was read, and by which cells where they read different things.
     #[serde(default)]
     pub data: Option<String>,
     /// What the settings of all trained cells agree in, TOML.
@@ -149,13 +150,7 @@ impl Results {
         };
         let steps = first.map_or(0, |settings| settings.training.steps);
         let shared = Shared::of(comparison, cells, &outcomes);
-        let mut data: Vec<&String> =
-            outcomes.iter().flat_map(Outcome::runs).map(|run| &run.data).collect();
-        data.dedup();
-        let data = match data[..] {
-            [only] if !only.is_empty() => Some(only.clone()),
-            _ => None,
-        };
+        let data = evidence::data_in_words(cells, &outcomes);
         let mut results = Self {
             title: comparison.title.clone(),
             folder: comparison.folder.clone(),

@@ -413,3 +413,23 @@ fn a_comparison_says_which_encodings_scale_embeddings_as_published() {
     let words = said(&at("same"), &["position=rotary,learned"]);
     assert!(!words.contains("√width"), "{words}");
 }
+
+#[test]
+fn a_report_says_which_cells_read_what() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = |name: &str, line: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, line.repeat(400)).unwrap();
+        path.display().to_string()
+    };
+    let (a, b) = (text("a.txt", "One text, in short lines.\n"), text("b.txt", "And another.\n"));
+    let request = Comparison {
+        seeds: 1,
+        lengths: None,
+        ..comparison(&folder.path().join("out"), &[&format!("data.source.path={a},{b}")])
+    };
+    let results = run(&request, &mut Count::default()).unwrap();
+    let data = results.data.as_ref().expect("what was read");
+    assert_eq!(data.matches(" for path ").count(), 2, "{data}");
+    assert!(report::html(std::slice::from_ref(&results)).contains("Data: "));
+}

@@ -30,6 +30,7 @@
 //! - [`interrupt`] lets a run stop between two steps.
 
 pub mod bleu;
+mod changes;
 mod checkpoint;
 pub mod chrf;
 mod error;

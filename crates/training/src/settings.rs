@@ -12,7 +12,7 @@ use whatwhere_settings::{Refuses, schema::in_order};
 use whatwhere_transformer::{Family, ModelSettings};
 
 use crate::{
-    Error, keys,
+    Error, changes,
     optimizer::Optimizer,
     schedule::{Cosine, Schedule},
 };
@@ -92,14 +92,7 @@ impl RunSettings {
     /// Reads and checks TOML, after setting `key=value` pairs in it: `model.attention.position=polar`, or by its short
     /// name ([`full_key`](crate::full_key)) `position=polar`.
     pub fn read(text: &str, changes: &[String]) -> Result<Self, Error> {
-        let mut table: toml::Table = toml::from_str(text).map_err(Error::unreadable)?;
-        for change in changes {
-            let wrong = |reason| Error::Settings(format!("--set {change}: {reason}"));
-            set(&mut table, &keys::expanded(change).map_err(wrong)?)?;
-        }
-        // Read again as text, so that an error can show its line.
-        let text = toml::to_string(&table).map_err(Error::unreadable)?;
-        let mut settings: Self = toml::from_str(&text).map_err(Error::unreadable)?;
+        let mut settings = changes::read(text, changes)?;
         settings.choose_objective();
         settings.check()?;
         Ok(settings)
