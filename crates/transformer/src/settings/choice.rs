@@ -102,8 +102,12 @@ pub enum Recompute {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Init {
-    /// Normal with deviation 0.02; projections back into the stream divided by √(2 · layers), as GPT-2.
+    /// Normal with deviation `(3 · from)^−½` for a projection from so many channels, as large as torch's linear layers at any
+    /// width; embeddings with width^−½.
     #[default]
+    Scaled,
+    /// Normal with deviation 0.02; projections back into the stream divided by √(2 · layers), as GPT-2. Too small for
+    /// widths far below its own 768.
     Normal,
     /// Uniform by Glorot and Bengio's bound; embeddings normal with deviation width^−½.
     Xavier,

@@ -85,7 +85,7 @@ pub struct ModelSettings {
     pub share_positions: bool,
     /// Hidden states of earlier segments that a decoder keeps and attends to, as Transformer-XL; default 0.
     pub segment_memory: usize,
-    /// How weights start; default `normal`.
+    /// How weights start; default `scaled`.
     pub init: Init,
     /// Activation checkpointing: what the backward pass computes again instead of keeping it. Less memory, more time, the same
     /// numbers; default `none`.
@@ -140,7 +140,7 @@ impl Default for ModelSettings {
             share_layers: false,
             share_positions: false,
             segment_memory: 0,
-            init: Init::Normal,
+            init: Init::default(),
             recompute: Recompute::None,
             attention: toml::Table::new(),
             encoder: toml::Table::new(),

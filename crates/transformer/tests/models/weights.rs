@@ -101,7 +101,7 @@ fn a_table_is_drawn_alike_whatever_else_the_model_has_and_whoever_draws_beside_i
 fn first_predictions_are_even() {
     let device = Device::flex();
     for family in FAMILIES {
-        for init in ["normal", "xavier"] {
+        for init in ["scaled", "normal", "xavier"] {
             for scale in [false, true] {
                 let mut settings = settings(
                     family,
@@ -114,9 +114,10 @@ fn first_predictions_are_even() {
                 let source = (family == "encoder_decoder").then_some(&source);
                 let logits = model.forward(source, &rows(2, 9), Mode::default()).unwrap();
                 let log = values(burn::tensor::activation::log_softmax(logits, 2));
-                // A token other than those read, which a tied output may favour.
+                // A token other than those read, which a tied output favours: as large as the stream is small, so most
+                // where projections start small beside the embeddings.
                 let loss = -log.chunks(500).map(|row| f64::from(row[300])).sum::<f64>() / 18.0;
-                assert!((loss - 500f64.ln()).abs() < 1.2, "{family} {init} {scale}: {loss}");
+                assert!((loss - 500f64.ln()).abs() < 2.0, "{family} {init} {scale}: {loss}");
             }
         }
     }
@@ -153,10 +154,33 @@ fn embeddings_start_as_large_as_what_is_added_to_them() {
     }
 }
 
+/// A sum over more channels starts with smaller weights, so that what comes out has one size at every width.
+#[test]
+fn first_weights_follow_the_width() {
+    for width in [32, 128] {
+        let mut settings = settings("decoder", "tied = false");
+        settings.width = width;
+        let model = settings.build(3, &Device::flex()).unwrap();
+        for (name, from) in [
+            ("embedding.weight", width as f32 / 3.0),
+            ("output.weight", width as f32),
+            ("decoder.blocks.0.attention.query.weight", width as f32),
+            ("decoder.blocks.0.attention.output.weight", width as f32),
+            ("decoder.blocks.1.feed_forward.down.weight", 24.0),
+        ] {
+            let parameter = model.parameters().into_iter().find(|p| p.name == name).unwrap();
+            let squares: f32 = parameter.values.iter().map(|v| v * v).sum();
+            let found = (squares / parameter.values.len() as f32).sqrt();
+            let expected = (3.0 * from).powf(-0.5);
+            assert!((found / expected - 1.0).abs() < 0.15, "{name} at {width}: {found}");
+        }
+    }
+}
+
 #[test]
 fn projections_back_into_the_stream_start_smaller() {
     let device = Device::flex();
-    let mut settings = settings("decoder", "");
+    let mut settings = settings("decoder", "init = 'normal'");
     settings.width = 64;
     let model = settings.build(3, &device).unwrap();
     let deviation = |name: &str| {
