@@ -1,13 +1,13 @@
 //! Our side: the tensors of a problem and the call a user would write for it.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::Arc};
 
 use anyhow::{Context, bail};
 use whatwhere_kernels::{
     Error,
     attention::{
         Angles, Attention, Bias, Buckets, Feature, FeatureKind, Gradients, Inputs, Layout,
-        Magnitude, Relative, Score, Shape, alibi_slopes,
+        Magnitude, Relative, Score, Shape, alibi_backward, alibi_slopes, alibi_table,
         pattern::{Causal, Full, Pattern, Window},
     },
     linear_attention::{LinearAttention, LinearGradients},
@@ -138,7 +138,7 @@ pub(crate) struct Problem {
     pub(crate) task: Task,
     pub(crate) tensors: Vec<Tensor>,
     /// Cosines and sines, made once as a model would.
-    angles: Option<Angles>,
+    angles: Option<Arc<Angles>>,
 }
 
 /// Where a call writes.
@@ -147,10 +147,12 @@ pub(crate) struct Buffers {
     /// Logarithmic sums, or the normalisers of linear mixing.
     sums: Vec<f32>,
     learned: Option<Learned>,
+    /// Gradients of what a table by distance is made of.
+    bias: Vec<f32>,
 }
 
 enum Learned {
-    Softmax(Gradients),
+    Softmax(Box<Gradients>),
     Linear(LinearGradients),
 }
 
@@ -164,7 +166,7 @@ impl Problem {
             What::Polar => Some(Angles::polar_frequencies(HEAD_DIM, BASE)),
             _ => None,
         };
-        let angles = frequencies.map(|f| Angles::new(&f, 0..task.length, 1.0));
+        let angles = frequencies.map(|f| Arc::new(Angles::new(&f, 0..task.length, 1.0)));
         Self { task, tensors: tensors(task), angles }
     }
 
@@ -184,19 +186,20 @@ impl Problem {
                 let (q, k, v) = (zeros(shape.q_len()), zeros(shape.k_len()), zeros(shape.v_len()));
                 Learned::Linear(LinearGradients { q, k, v })
             }
-            _ => Learned::Softmax(Gradients::zeros(&self.attention())),
+            _ => Learned::Softmax(Box::new(Gradients::zeros(&self.attention(&self.table())))),
         };
         Buffers {
             out: zeros(shape.out_len()),
             sums: zeros(shape.rows()),
             learned: (self.task.pass == Pass::Both).then(gradients),
+            bias: Vec::new(),
         }
     }
 
     /// The whole call into buffers of [`Self::buffers`].
     pub(crate) fn run_into(&self, buffers: &mut Buffers) -> Result<(), Error> {
         let inputs = Inputs { q: self.get("q"), k: self.get("k"), v: self.get("v") };
-        let Buffers { out, sums, learned } = buffers;
+        let Buffers { out, sums, learned, bias } = buffers;
         if self.task.what == What::Linear {
             let linear = LinearAttention::new(self.shape(), true);
             linear.forward_into(&inputs, out, sums)?;
@@ -205,12 +208,39 @@ impl Problem {
             }
             return Ok(());
         }
-        let attention = self.attention();
+        let table = self.table();
+        let attention = self.attention(&table);
         attention.forward_into(&inputs, out, sums)?;
         if let Some(Learned::Softmax(d)) = learned {
             attention.backward_into(&inputs, out, sums, self.get("d_out"), d)?;
+            if let (What::T5 | What::Alibi, [d_table]) = (self.task.what, &d.learned.values()[..]) {
+                *bias = self.table_backward(d_table);
+            }
         }
         Ok(())
+    }
+
+    /// The table by distance of ALiBi and T5, made for each call from what they learn.
+    fn table(&self) -> Vec<f32> {
+        let (left, right) = self.reach();
+        match self.task.what {
+            What::T5 => BUCKETS.table(self.get("table"), left, right),
+            What::Alibi => alibi_table(self.get("slopes"), left, right),
+            _ => Vec::new(),
+        }
+    }
+
+    fn table_backward(&self, d_table: &[f32]) -> Vec<f32> {
+        let (left, right) = self.reach();
+        match self.task.what {
+            What::T5 => BUCKETS.backward(d_table, left, right),
+            _ => alibi_backward(d_table, left, right),
+        }
+    }
+
+    /// Distances to either side that a call can meet.
+    fn reach(&self) -> (usize, usize) {
+        (self.task.length - 1, self.task.length - 1)
     }
 
     fn results(&self, buffers: Buffers) -> Results {
@@ -218,26 +248,24 @@ impl Problem {
         match buffers.learned {
             None => {}
             Some(Learned::Linear(d)) => results.extend([("d_q", d.q), ("d_k", d.k), ("d_v", d.v)]),
-            Some(Learned::Softmax(mut d)) => {
+            Some(Learned::Softmax(d)) => {
                 results.extend([("d_q", d.q), ("d_k", d.k), ("d_v", d.v)]);
-                let mut bias = || d.biases.swap_remove(0).table;
-                match self.task.what {
-                    What::T5 => results.push(("d_table", bias())),
-                    What::Alibi => results.push(("d_slopes", bias())),
-                    What::Shaw => {
-                        results.push(("d_keys", bias()));
-                        results.push(("d_values", d.relative_values));
-                    }
-                    What::Polar => results.push(("d_delta", d.features.swap_remove(0))),
-                    What::Additive => results.push(("d_weight", d.score)),
-                    What::Causal | What::Full | What::Window | What::Rotary | What::Linear => {}
-                }
+                let mut learned = d.learned.values().into_iter().cloned();
+                let names: &[&str] = match self.task.what {
+                    What::T5 => return with(results, "d_table", buffers.bias),
+                    What::Alibi => return with(results, "d_slopes", buffers.bias),
+                    What::Shaw => &["d_keys", "d_values"],
+                    What::Polar => &["d_delta"],
+                    What::Additive => &["d_weight"],
+                    What::Causal | What::Full | What::Window | What::Rotary | What::Linear => &[],
+                };
+                results.extend(names.iter().copied().zip(&mut learned));
             }
         }
         results
     }
 
-    fn attention(&self) -> Attention<'_> {
+    fn attention<'a>(&'a self, table: &'a [f32]) -> Attention<'a> {
         let pattern: &dyn Pattern = match self.task.what {
             What::Full | What::Additive => &Full,
             What::Window => &Window { left: WINDOW - 1, right: 0 },
@@ -245,11 +273,10 @@ impl Problem {
         };
         let mut attention = Attention::new(self.shape(), pattern);
         match self.task.what {
-            What::T5 => {
-                let table = self.get("table");
-                attention.biases.push(Bias::Buckets { table, buckets: BUCKETS });
+            What::T5 | What::Alibi => {
+                let (left, right) = self.reach();
+                attention.biases.push(Bias::ByDistance { table, left, right });
             }
-            What::Alibi => attention.biases.push(Bias::Slopes { slopes: self.get("slopes") }),
             What::Shaw => {
                 let relative =
                     |table| Relative { table, per_head: false, left: REACH, right: REACH };
@@ -277,9 +304,9 @@ impl Problem {
         Shape::square(1, HEADS, self.task.length, HEAD_DIM)
     }
 
-    fn feature<'a>(&'a self, kind: FeatureKind<'a>) -> Vec<Feature<'a>> {
+    fn feature<'a>(&self, kind: FeatureKind<&'a [f32]>) -> Vec<Feature<&'a [f32]>> {
         let feature = |angles| Feature { kind, channels: 0..HEAD_DIM, heads: 0..HEADS, angles };
-        self.angles.iter().map(feature).collect()
+        self.angles.iter().cloned().map(feature).collect()
     }
 
     fn get(&self, name: &str) -> &[f32] {
@@ -290,6 +317,11 @@ impl Problem {
         let tensor = self.tensors.iter().find(|tensor| tensor.name == name);
         tensor.expect("every task has the tensors its call reads")
     }
+}
+
+fn with(mut results: Results, name: &'static str, values: Vec<f32>) -> Results {
+    results.push((name, values));
+    results
 }
 
 /// The inputs of a task, always the same numbers.

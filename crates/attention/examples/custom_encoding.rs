@@ -3,23 +3,23 @@
 
 use std::sync::Arc;
 
-use burn::tensor::{Device, Distribution, Tensor};
+use burn::tensor::{Device, Distribution, Int, Tensor};
 use whatwhere_attention::{
     Error, Path, attend,
-    call::{Bias, Call},
+    call::{Bias, Call, flat},
 };
-use whatwhere_kernels::attention::pattern::Causal;
+use whatwhere_kernels::attention::{Shape, pattern::Causal};
 
 const LENGTH: usize = 12;
 
-fn kerple(r1: Tensor<1>, r2: Tensor<1>) -> Bias {
-    let [heads] = r1.dims();
-    let far: Vec<f32> =
-        (0..LENGTH * LENGTH).map(|i| (i / LENGTH).abs_diff(i % LENGTH) as f32).collect();
-    let far =
-        Tensor::<1>::from_floats(far.as_slice(), &r1.device()).reshape([1, 1, LENGTH, LENGTH]);
-    let per_head = |r: Tensor<1>| r.reshape([1, heads, 1, 1]);
-    Bias::Dense(per_head(r1).neg() * (per_head(r2) * far).log1p())
+/// One value for each head and distance: the memory of a call stays O(length).
+fn kerple(call: &Call, r1: Tensor<1>, r2: Tensor<1>) -> Bias {
+    let (left, right) = call.reach();
+    let far = Tensor::<1, Int>::arange(-(left as i64)..right as i64 + 1, &r1.device());
+    let far = far.float().abs().unsqueeze_dim::<2>(0); // [1, distances]
+    let per_head = |r: Tensor<1>| r.unsqueeze_dim::<2>(1); // [heads, 1]
+    let table = per_head(r1).neg() * (per_head(r2) * far).log1p();
+    Bias::ByDistance { table: flat(table), left, right }
 }
 
 fn main() -> Result<(), Error> {
@@ -31,8 +31,8 @@ fn main() -> Result<(), Error> {
 
     let mut gradients = Vec::new();
     for path in [Path::Fused, Path::Composed] {
-        let mut call = Call::new(8, Arc::new(Causal::upper_left()));
-        call.biases.push(kerple(r1.clone(), r2.clone()));
+        let mut call = Call::new(Shape::square(2, 4, LENGTH, 8), Arc::new(Causal::upper_left()));
+        call.biases.push(kerple(&call, r1.clone(), r2.clone()));
         let out = attend(&call, path, q.clone(), k.clone(), v.clone())?;
         let all = out.powi_scalar(2).sum().backward();
         let d_r1 =

@@ -8,7 +8,7 @@ use burn::tensor::{
 };
 use whatwhere_kernels::attention::{DELTA_RANGE, Layout, Magnitude, pattern::Pair};
 
-use crate::call::{Bias, Call, Compare, Feature, FeatureKind, Focus, Relative};
+use crate::call::{Bias, Call, Feature, FeatureKind, Focus, Relative, Score};
 
 /// Stands for −∞ in hidden scores: finite, because not every backend computes with infinities.
 const HIDDEN: f32 = -1e30;
@@ -27,7 +27,7 @@ pub(crate) fn attend(call: &Call, q: Tensor<4>, k: Tensor<4>, v: Tensor<4>) -> T
         scores = (scores / cap).tanh() * cap;
     }
     for bias in &call.biases {
-        scores = scores + grid.bias(call, bias, &q);
+        scores = scores + grid.bias(bias, &q);
     }
     let visible = grid.visible(call);
     let hidden = visible.clone().bool_not().expand(scores.dims());
@@ -71,19 +71,19 @@ fn softmax(scores: Tensor<4>, visible: Tensor<4>) -> Tensor<4> {
 fn compare(call: &Call, grid: &Grid, q: Tensor<4>, k: Tensor<4>) -> Tensor<4> {
     let q = match &call.query_bias {
         None => q,
-        Some(bias) => q + bias.clone().unsqueeze_dim::<3>(1).unsqueeze::<4>(),
+        Some(bias) => q + grid.per_head(bias),
     };
-    if let Compare::Additive { weight } = &call.compare {
-        let weight = weight.clone().unsqueeze_dims::<5>(&[0, 2, 3]); // [1, heads, 1, 1, dim]
+    if let Score::Additive { weight } = &call.score {
+        let weight = grid.per_head(weight).unsqueeze_dim::<5>(2); // [1, heads, 1, 1, dim]
         let sum = q.unsqueeze_dim::<5>(3) + k.unsqueeze_dim::<5>(2);
         return (sum.tanh() * weight).sum_dim(4).squeeze_dim::<4>(4);
     }
     let q = grid.features(call, q, call.first_query, false);
     let k = grid.features(call, k, call.first_key, true);
-    match call.compare {
-        Compare::Cosine { scale } => unit(q).matmul(unit(k).transpose()) * scale,
-        Compare::Dot { scale } => q.matmul(k.transpose()) * scale,
-        Compare::Additive { .. } => unreachable!("returned above"),
+    match call.score {
+        Score::Cosine { scale } => unit(q).matmul(unit(k).transpose()) * scale,
+        Score::Dot { scale } => q.matmul(k.transpose()) * scale,
+        Score::Additive { .. } => unreachable!("returned above"),
     }
 }
 
@@ -171,8 +171,8 @@ impl Grid {
                 };
                 let (cos, sin) = match delta {
                     Some(delta) if is_key => {
-                        let own = delta.clone().narrow(0, feature.heads.start, heads);
-                        let phase = clamp(own).unsqueeze_dim::<3>(1).unsqueeze::<4>();
+                        let all = self.per_head(delta); // [1, heads, 1, channels]
+                        let phase = clamp(all.narrow(1, feature.heads.start, heads));
                         let (c, d) = (phase.clone().cos(), phase.sin());
                         (cos.clone() * c.clone() - sin.clone() * d.clone(), sin * c + cos * d)
                     }
@@ -195,62 +195,72 @@ impl Grid {
 
     /// Cosines and sines, `[1, 1, length, frequencies]`.
     fn angles(&self, feature: &Feature, first: usize, length: usize) -> (Tensor<4>, Tensor<4>) {
-        let count = feature.frequencies.len();
-        let table = |function: fn(f64) -> f64| {
-            let values: Vec<f32> = (first..first + length)
-                .flat_map(|place| feature.frequencies.iter().map(move |f| place as f64 * f))
-                .map(|angle| (feature.amplitude * function(angle)) as f32)
-                .collect();
-            Tensor::<4>::from_data(TensorData::new(values, [1, 1, length, count]), &self.device)
-        };
-        (table(f64::cos), table(f64::sin))
+        let rows: Vec<_> = (first..first + length).map(|place| feature.angles.at(place)).collect();
+        let shape = [1, 1, length, feature.angles.frequencies().len()];
+        let table =
+            |values: Vec<f32>| Tensor::<4>::from_data(TensorData::new(values, shape), &self.device);
+        let cos = rows.iter().flat_map(|(cos, _)| *cos).copied().collect();
+        let sin = rows.iter().flat_map(|(_, sin)| *sin).copied().collect();
+        (table(cos), table(sin))
+    }
+
+    /// A row for each head, `[1, heads, 1, width]`.
+    fn per_head(&self, rows: &Tensor<1>) -> Tensor<4> {
+        rows.clone().reshape([1, self.heads as isize, 1, -1])
     }
 
     /// The term of one bias, broadcastable to `[batch, heads, queries, keys]`.
-    fn bias(&self, call: &Call, bias: &Bias, q: &Tensor<4>) -> Tensor<4> {
+    fn bias(&self, bias: &Bias, q: &Tensor<4>) -> Tensor<4> {
         match bias {
-            Bias::Slopes(slopes) => {
-                let far = self.by_distance(|distance| -(distance.unsigned_abs() as f32));
-                let far = TensorData::new(far, [1, 1, self.queries, self.keys]);
-                let slopes = slopes.clone().reshape([1, self.heads, 1, 1]);
-                slopes * Tensor::from_data(far, &self.device)
+            Bias::ByDistance { table, left, right } => {
+                let entries = self.entries(*left, *right);
+                let len = entries.len();
+                let entries =
+                    Tensor::<1, Int>::from_data(TensorData::new(entries, [len]), &self.device);
+                let table = table.clone().reshape([self.heads, left + 1 + right]);
+                table.select(1, entries).reshape([1, self.heads, self.queries, self.keys])
             }
-            Bias::Buckets(table, buckets) => {
-                let indices = self.by_distance(|distance| buckets.index(distance) as i64);
-                let len = indices.len();
-                let indices =
-                    Tensor::<1, Int>::from_data(TensorData::new(indices, [len]), &self.device);
-                let shape = [1, self.heads, self.queries, self.keys];
-                table.clone().select(1, indices).reshape(shape)
-            }
-            Bias::Relative { vectors, query_bias } => {
+            Bias::Relative { vectors, query_bias, scale } => {
                 let q = match query_bias {
                     None => q.clone(),
-                    Some(v) => q.clone() + v.clone().unsqueeze_dim::<3>(1).unsqueeze::<4>(),
+                    Some(v) => q.clone() + self.per_head(v),
                 };
-                let table = vectors.table.clone().unsqueeze::<4>().transpose();
-                let terms = q.matmul(table) * call.compare.scale();
-                terms.gather(3, self.entries(vectors))
+                let terms = q.matmul(self.table(vectors).transpose()) * *scale;
+                terms.gather(3, self.entries_of(vectors))
             }
-            Bias::Dense(values) => values.clone(),
+            Bias::Dense { values, shape, .. } => values.clone().reshape(*shape),
         }
     }
 
+    /// Where every pair's distance lies in a table, `[queries, keys]` in row-major order.
+    fn entries(&self, left: usize, right: usize) -> Vec<i64> {
+        let (left, right) = (left as isize, right as isize);
+        self.by_distance(|d| (d.max(-left).min(right) + left) as i64)
+    }
+
     /// The row of a relative table for every pair, `[batch, heads, queries, keys]`.
-    fn entries(&self, vectors: &Relative) -> Tensor<4, Int> {
-        let (left, right) = (vectors.left as isize, vectors.right as isize);
-        let entries = self.by_distance(|d| (d.max(-left).min(right) + left) as i64);
+    fn entries_of(&self, vectors: &Relative) -> Tensor<4, Int> {
+        let entries = self.entries(vectors.left, vectors.right);
         let entries = TensorData::new(entries, [1, 1, self.queries, self.keys]);
-        let shape = [self.batch, self.heads, self.queries, self.keys];
-        Tensor::<4, Int>::from_data(entries, &self.device).expand(shape)
+        Tensor::<4, Int>::from_data(entries, &self.device).expand(self.shape())
+    }
+
+    /// A relative table, `[1, heads or 1, distances, width]`.
+    fn table(&self, vectors: &Relative) -> Tensor<4> {
+        let tables = if vectors.per_head { self.heads } else { 1 };
+        vectors.table.clone().reshape([1, tables as isize, vectors.count() as isize, -1])
     }
 
     /// Weights summed by clipped distance, times the table.
     fn mix_relative(&self, vectors: &Relative, weights: Tensor<4>) -> Tensor<4> {
-        let count = vectors.table.dims()[1];
-        let sums = Tensor::zeros([self.batch, self.heads, self.queries, count], &self.device)
-            .scatter(3, self.entries(vectors), weights, IndexingUpdateOp::Add);
-        sums.matmul(vectors.table.clone().unsqueeze::<4>())
+        let shape = [self.batch, self.heads, self.queries, vectors.count()];
+        let sums = Tensor::zeros(shape, &self.device).scatter(
+            3,
+            self.entries_of(vectors),
+            weights,
+            IndexingUpdateOp::Add,
+        );
+        sums.matmul(self.table(vectors))
     }
 
     /// Which pairs are visible, `[batch, heads, queries, keys]`.
@@ -271,7 +281,8 @@ impl Grid {
         let places: Vec<f32> = (0..self.keys).map(|j| (self.first_key + j) as f32).collect();
         let places = TensorData::new(places, [1, 1, 1, self.keys]);
         let places = Tensor::<4>::from_data(places, &self.device);
-        let far = (places - focus.centers.clone().unsqueeze_dim::<4>(3)) / focus.deviation;
+        let centers = focus.centers.clone().reshape([self.batch, self.heads, self.queries, 1]);
+        let far = (places - centers) / focus.deviation;
         (far.powi_scalar(2) * -0.5).exp()
     }
 
@@ -318,7 +329,7 @@ fn rotate(x: Tensor<4>, cos: Tensor<4>, sin: Tensor<4>, layout: Layout) -> Tenso
 }
 
 /// δ clamped to its range; the gradient passes inside it, bounds included.
-fn clamp(delta: Tensor<2>) -> Tensor<2> {
+fn clamp(delta: Tensor<4>) -> Tensor<4> {
     let (low, high) = DELTA_RANGE;
     let (below, above) = (delta.clone().lower_elem(low), delta.clone().greater_elem(high));
     delta.mask_fill(below, low).mask_fill(above, high)

@@ -16,9 +16,9 @@ use whatwhere_settings::Refuses;
 use crate::{
     AttentionBias, AttentionSettings, Error, QkNormLayer,
     cache::Kept,
-    call::Call,
+    call::{Call, Focus, flat, present},
     composed,
-    fused::{self, Recipe},
+    fused::{self, Layout},
     heads::{Heads, Sizes},
     mixing::{Mix, MixingLayer as _, MixingModule},
     pattern::{PatternContext, PredictedLayer},
@@ -169,7 +169,7 @@ impl Attention {
     ) -> Result<Tensor<3>, Error> {
         let sizes = Sizes { keys: count, ..sizes(&q, &k) };
         let mut call = self.call(input, first_query, first_key, sizes)?;
-        call.keys = Some(count);
+        call.capacity = Some(k.dims()[2]);
         let mix = Mix {
             call: &call,
             path: input.path,
@@ -212,7 +212,6 @@ impl Attention {
         sizes: Sizes,
     ) -> Result<Call, Error> {
         let (shape, keys) = (self.shape(sizes), sizes.keys);
-        let head_dim = self.sizes.head_dim;
         let padding = input.key_lengths.clone().map(kernels::KeyLengths::new).transpose()?;
         padding.as_ref().map_or(Ok(()), |padding| padding.check(&shape))?;
         let focus = self.pattern.as_ref().map(|pattern| {
@@ -222,8 +221,8 @@ impl Attention {
         });
         let documents = input.documents.as_deref();
         let centers = focus.as_ref().map(|focus| {
-            let values = focus.centers.to_data().try_to_vec::<f32>().expect("f32 as everywhere");
-            (values, focus.centers.dims())
+            let values = focus.to_data().try_to_vec::<f32>().expect("f32 as everywhere");
+            (values, focus.dims())
         });
         let centers = centers.as_ref().map(|(values, sizes)| (values.as_slice(), *sizes));
         let context = PatternContext { heads: self.sizes, documents, first_query, centers };
@@ -232,14 +231,17 @@ impl Attention {
             pattern = Box::new(kernels::And(pattern, padding));
         }
         if let Some(own) = &input.pattern {
-            pattern = Box::new(kernels::And(pattern, Shared(own.clone())));
+            pattern = Box::new(kernels::And(pattern, own.clone()));
         }
         pattern.check(&shape)?;
-        let mut call = Call::new(head_dim, Arc::from(pattern));
-        call.focus = focus;
+        let mut call = Call::new(shape, Arc::from(pattern));
+        let deviation = self.settings.pattern.deviation();
+        call.focus = focus
+            .zip(deviation)
+            .map(|(centers, deviation)| Focus { centers: flat(centers), deviation });
         call.first_query = first_query;
         call.first_key = first_key;
-        call.compare = self.score.compare();
+        call.score = self.score.compare();
         call.soft_cap = self.settings.soft_cap;
         call.dropout = match input.seed {
             Some(seed) if self.settings.dropout > 0.0 => {
@@ -248,7 +250,7 @@ impl Attention {
             _ => None,
         };
         for position in input.position.as_deref().unwrap_or(&self.position) {
-            position.add_terms(&mut call, &sizes)?;
+            position.add_terms(&mut call)?;
         }
         Ok(call)
     }
@@ -259,12 +261,12 @@ impl Attention {
     }
 
     /// A call to the own sequence for the kernels, and everything it learns.
-    pub(crate) fn recipe(&self, input: &Input, sizes: Sizes) -> Result<(Recipe, Tensor<1>), Error> {
+    pub(crate) fn layout(&self, input: &Input, sizes: Sizes) -> Result<(Layout, Tensor<1>), Error> {
         self.check(input)?;
         let mut input = input.clone();
         let (_, first_key) = memory(&mut input);
         let call = self.call(&input, input.first, first_key, sizes)?;
-        Ok(Recipe::new(&call, self.shape(sizes), &input.x.device()))
+        Ok(Layout::new(&call, &input.x.device()))
     }
 
     /// The resolved sizes.
@@ -351,27 +353,6 @@ pub(crate) fn memory(input: &mut Input) -> (Tensor<3>, usize) {
     (memory, first_key)
 }
 
-/// A pattern that the caller keeps, too.
-struct Shared(Arc<dyn kernels::Pattern>);
-
-impl kernels::Pattern for Shared {
-    fn sees(&self, pair: kernels::Pair) -> bool {
-        self.0.sees(pair)
-    }
-
-    fn coverage(&self, tile: &kernels::Tile) -> kernels::Coverage {
-        self.0.coverage(tile)
-    }
-
-    fn hide(&self, first: kernels::Pair, scores: &mut [f32]) {
-        self.0.hide(first, scores);
-    }
-
-    fn check(&self, shape: &Shape) -> Result<(), whatwhere_kernels::Error> {
-        self.0.check(shape)
-    }
-}
-
 /// Computes a call, `[batch, heads, queries, head_dim]` from q, k, v of the same layout, by the given path. The way to
 /// attention without a layer, for scores and encodings of one's own.
 pub fn attend(
@@ -381,6 +362,18 @@ pub fn attend(
     k: Tensor<4>,
     v: Tensor<4>,
 ) -> Result<Tensor<4>, Error> {
+    let Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim } = call.shape;
+    let capacity = call.capacity.unwrap_or(keys);
+    for (what, found, expected) in [
+        ("q", q.dims(), [batch, heads, queries, head_dim]),
+        ("k", k.dims(), [batch, kv_heads, capacity, head_dim]),
+        ("v", v.dims(), [batch, kv_heads, capacity, value_dim]),
+    ] {
+        if found != expected {
+            let expected = format!("{expected:?}, as the call says");
+            return Err(Error::Shape { what, found: found.to_vec(), expected });
+        }
+    }
     let fused = match path {
         Path::Composed => None,
         Path::Auto | Path::Fused => fused::attend(call, q.clone(), k.clone(), v.clone())?,
@@ -392,7 +385,7 @@ pub fn attend(
             Err(Error::setting("path", "fused", reason))
         }
         None => {
-            let (k, v) = call.present(k, v);
+            let (k, v) = present(call, k, v);
             Ok(composed::attend(call, q, k, v))
         }
     }

@@ -5,20 +5,20 @@
 //! A look holds q, k and v, and nothing as large as the scores.
 
 use burn::tensor::Tensor;
-use whatwhere_kernels::attention::{self as kernels, Shape};
+use whatwhere_kernels::attention as kernels;
 use whatwhere_settings::Refuses;
 
 use crate::{
     Attention, Error, Input, QkNormLayer,
     call::Call,
-    fused::Recipe,
+    fused::Layout,
     layer::{attend, memory, sizes},
     score::ScoreLayer,
 };
 
 /// A call and its tensors as slices.
 pub struct Look {
-    recipe: Recipe,
+    layout: Layout,
     learned: Vec<f32>,
     q: Vec<f32>,
     k: Vec<f32>,
@@ -28,16 +28,13 @@ pub struct Look {
 impl Look {
     /// Lays out a call on q, k, v of `[batch, heads, length, head_dim]`.
     pub fn new(call: &Call, q: Tensor<4>, k: Tensor<4>, v: Tensor<4>) -> Self {
-        let ([batch, heads, queries, head_dim], [_, kv_heads, keys, _]) = (q.dims(), k.dims());
-        let value_dim = v.dims()[3];
-        let shape = Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim };
-        let (recipe, learned) = Recipe::new(call, shape, &q.device());
-        Self { recipe, learned: slice(learned), q: slice(q), k: slice(k), v: slice(v) }
+        let (layout, learned) = Layout::new(call, &q.device());
+        Self { layout, learned: slice(learned), q: slice(q), k: slice(k), v: slice(v) }
     }
 
     /// The call as the kernels have it.
     pub fn call(&self) -> kernels::Attention<'_> {
-        self.recipe.call(&self.learned)
+        self.layout.call(&self.learned)
     }
 
     /// Its tensors.
@@ -87,6 +84,7 @@ impl Attention {
         // What is mixed of unit vectors, one for each place, is the weights.
         call.relative_values = None;
         let [batch, kv_heads, keys, _] = k.dims();
+        call.shape.value_dim = keys;
         let places = Tensor::<2>::eye(keys, &k.device()).unsqueeze::<4>();
         let places = places.expand([batch, kv_heads, keys, keys]);
         attend(&call, input.path, q, k, places)

@@ -10,7 +10,7 @@ use whatwhere_kernels::{
 use crate::{
     Attention, Error, Heads, Input, Path, Sizes,
     bridge::{Operand, operation, untracked},
-    fused::Recipe,
+    fused::Layout,
 };
 
 /// A linear layer: the model's own in f32, or an int8 copy of it.
@@ -31,7 +31,7 @@ pub const WEIGHTS: usize = 9;
 
 /// Self-attention of one shape.
 pub struct Projected {
-    recipe: Recipe,
+    layout: Layout,
     sizes: Heads,
     call: Sizes,
 }
@@ -57,7 +57,7 @@ impl Attention {
         }
         let [batch, length, _] = input.x.dims();
         let call = Sizes { batch, queries: length, keys: length };
-        let (recipe, learned) = self.recipe(input, call)?;
+        let (layout, learned) = self.layout(input, call)?;
         let mut weights = Vec::with_capacity(WEIGHTS);
         for linear in [&self.query, &self.key, &self.value, &self.output] {
             weights.extend(operands(linear));
@@ -65,7 +65,7 @@ impl Attention {
         weights.push(Operand::new(learned));
         let weights: Option<Vec<Operand>> = weights.into_iter().collect();
         let sizes = self.sizes();
-        Ok(weights.map(|weights| (Projected { recipe, sizes, call }, weights)))
+        Ok(weights.map(|weights| (Projected { layout, sizes, call }, weights)))
     }
 }
 
@@ -178,7 +178,7 @@ pub fn linear<'a>(weight: &'a [f32], bias: &'a [f32], from: usize) -> layer::Lin
 }
 
 impl Projected {
-    fn layout(&self, heads: usize) -> HeadLayout {
+    fn heads(&self, heads: usize) -> HeadLayout {
         let Sizes { batch, queries, .. } = self.call;
         HeadLayout { batch, length: queries, heads, dim: self.sizes.head_dim }
     }
@@ -195,13 +195,13 @@ impl Projected {
         let mut rows = Pooled::uncleared(x.len() / self.sizes.width * linear.to);
         linear.forward(x, &mut rows)?;
         let mut out = Pooled::uncleared(rows.len());
-        self.layout(heads).split(&rows, &mut out)?;
+        self.heads(heads).split(&rows, &mut out)?;
         Ok(out)
     }
 
     fn join(&self, x: &[f32], heads: usize) -> Result<Pooled, Error> {
         let mut out = Pooled::uncleared(x.len());
-        self.layout(heads).join(x, &mut out)?;
+        self.heads(heads).join(x, &mut out)?;
         Ok(out)
     }
 }
@@ -216,7 +216,7 @@ impl Projected {
         let q = self.project(x, qw, qb, heads)?;
         let k = self.project(x, kw, kb, kv_heads)?;
         let v = self.project(x, vw, vb, kv_heads)?;
-        let (out, lse) = self.recipe.forward([&q, &k, &v, learned])?;
+        let (out, lse) = self.layout.forward([&q, &k, &v, learned])?;
         let joined = self.join(&out, heads)?;
         let output = linear(ow, ob, heads * head_dim);
         let mut made = Pooled::uncleared(x.len() / self.sizes.width * output.to);
@@ -243,10 +243,10 @@ impl Projected {
         let mut d_joined = joined;
         output.backward(d_made, &mut d_joined, false)?;
         let mut d_out = Pooled::uncleared(d_joined.len());
-        self.layout(heads).split(&d_joined, &mut d_out)?;
+        self.heads(heads).split(&d_joined, &mut d_out)?;
         drop(d_joined);
         let [d_q, d_k, d_v, d_learned] =
-            self.recipe.backward([q, k, v, learned], out, lse, &d_out)?;
+            self.layout.backward([q, k, v, learned], out, lse, &d_out)?;
         drop(d_out);
         let mut d_x = Pooled::uncleared(x.len());
         let mut d_weights = Vec::with_capacity(WEIGHTS);

@@ -13,7 +13,7 @@
 //! mix        out_i = Σ_j w_j (v_j + x[distance])
 //! ```
 //!
-//! Every step is optional but compare, softmax and mix. [`attention::Attention`] holds the choices; its `forward` and `backward`
+//! Every step is optional but compare, softmax and mix. [`attention::Call`] holds the choices; its `forward` and `backward`
 //! compute in O(length) memory, tile by tile, and no score outlives its tile. Decoding is `forward` with the new queries,
 //! their place in `first_query`, and all keys so far. [`linear_attention`] is the other mixing, `φ(q)·φ(k)` instead of a
 //! softmax, with a state of constant size. [`layer`] is what a training step needs besides attention: linear layers (f32
@@ -35,20 +35,22 @@
 //!
 //! # Example
 //! ```
-//! use whatwhere_kernels::attention::{Attention, Bias, Inputs, Shape, alibi_slopes, pattern::Causal};
+//! use whatwhere_kernels::attention::{
+//!     Attention, Bias, Inputs, Shape, alibi_slopes, alibi_table, pattern::Causal,
+//! };
 //!
 //! let shape = Shape::square(1, 4, 128, 32); // batch, heads, length, head_dim
 //! let q: Vec<f32> = (0..shape.q_len()).map(|i| (i as f32).sin()).collect();
 //! let (k, v) = (q.clone(), q.clone());
-//! let slopes = alibi_slopes(4);
+//! let alibi = alibi_table(&alibi_slopes(4), 127, 0); // [heads, distances −127 to 0]
 //!
 //! let mut attention = Attention::new(shape, &Causal { offset: 0 });
-//! attention.biases.push(Bias::Slopes { slopes: &slopes });
+//! attention.biases.push(Bias::ByDistance { table: &alibi, left: 127, right: 0 });
 //! let inputs = Inputs { q: &q, k: &k, v: &v };
 //! let made = attention.forward(&inputs)?;
 //! let gradients = attention.backward(&inputs, &made, &vec![1.0; shape.out_len()])?;
 //! assert_eq!(gradients.q.len(), shape.q_len());
-//! assert_eq!(gradients.biases[0].table.len(), 4); // the slopes learn, too
+//! assert_eq!(gradients.learned.values()[0].len(), 4 * 128); // the table learns, too
 //! # Ok::<(), whatwhere_kernels::Error>(())
 //! ```
 

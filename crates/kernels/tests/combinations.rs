@@ -95,7 +95,7 @@ fn complaints(case: &Case) -> Vec<String> {
             return refusal_complaint(attention, inputs).into_iter().collect();
         }
         let (made, gradients) = passes(attention, inputs, d_out);
-        let found = found_slices(attention, &made, &gradients);
+        let found = found_slices(&made, &gradients);
         differences(&found, &reference_slices(attention, inputs, d_out), ROUNDING)
     });
     found.into_iter().map(|complaint| format!("{}: {complaint}", case.name())).collect()

@@ -5,7 +5,7 @@
 
 mod common;
 
-use std::{collections::BTreeSet, fs, io::Write, path::PathBuf};
+use std::{collections::BTreeSet, fs, io::Write, path::PathBuf, sync::Arc};
 
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
@@ -270,8 +270,11 @@ fn attention(vector: &Vector, graph: Option<fn(&Shape) -> Vec<f32>>) -> Vec<Comp
 
     let mask = vector.get("attn_mask").map(Tensor::bias);
     let mask = mask.or_else(|| Some((graph?(&shape), [1, 1, queries, keys])));
-    let bias =
-        mask.as_ref().map(|(values, shape)| Bias::Dense { values, shape: *shape, learned: false });
+    let bias = mask.as_ref().map(|(values, shape)| Bias::Dense {
+        values: &values[..],
+        shape: *shape,
+        learned: false,
+    });
     let pattern = pattern(vector, past, &shape);
     let plain = Attention {
         first_query: past,
@@ -384,12 +387,12 @@ fn rotary(vector: &Vector) -> Vec<Compared> {
         // At place 1 the angle is the frequency itself.
         let frequencies: Vec<f64> =
             cos.iter().zip(sin).map(|(&cos, &sin)| f64::from(sin).atan2(f64::from(cos))).collect();
-        let angles = Angles::new(&frequencies, 0..2, 1.0);
+        let angles = Arc::new(Angles::new(&frequencies, 0..2, 1.0));
         let kind = FeatureKind::Rotary { layout };
         let attention = Attention {
             first_query: 1,
             score: Score::Dot { scale: 1.0 },
-            features: vec![Feature { kind, channels: 0..width, heads: 0..1, angles: &angles }],
+            features: vec![Feature { kind, channels: 0..width, heads: 0..1, angles }],
             ..Attention::new(Shape::square(dim, 1, 1, dim), &Full)
         };
         let inputs = Inputs { q: &q.repeat(dim), k: &unit_keys, v: &unit_keys };

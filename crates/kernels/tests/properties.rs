@@ -35,7 +35,7 @@ fn shifting_both_places_leaves_everything_unchanged() {
                 let case = Case { position, pattern, ..Case::new(sizes) };
                 case.run(|attention, inputs, d_out| {
                     let (made, gradients) = passes(attention, inputs, d_out);
-                    found_slices(attention, &made, &gradients)
+                    found_slices(&made, &gradients)
                 })
             };
             let differences = differences(&slices(shifted), &slices(sizes), TWO_ROUNDINGS);
@@ -77,7 +77,7 @@ fn every_instruction_set_gives_the_same_within_rounding() {
             let slices = |simd| {
                 let attention = Attention { simd, ..attention.clone() };
                 let (made, gradients) = passes(&attention, inputs, d_out);
-                found_slices(&attention, &made, &gradients)
+                found_slices(&made, &gradients)
             };
             let scalar = slices(Simd::scalar());
             for simd in Simd::available() {
@@ -102,11 +102,8 @@ fn all_choices(base: Case) -> Vec<Case> {
 
 /// Everything passes make, as bits.
 fn bits((made, gradients): &(Output, Gradients)) -> Vec<Vec<u32>> {
-    let Gradients { q, k, v, score, query_bias, features, biases, relative_values, centers } =
-        gradients;
-    let single = [&made.out, &made.lse, q, k, v, score, query_bias, relative_values, centers];
-    let of_biases = biases.iter().flat_map(|bias| [&bias.table, &bias.query_bias]);
-    let all = single.into_iter().chain(features).chain(of_biases);
+    let Gradients { q, k, v, learned } = gradients;
+    let all = [&made.out, &made.lse, q, k, v].into_iter().chain(learned.values());
     all.map(|values| values.iter().map(|x| x.to_bits()).collect()).collect()
 }
 
@@ -161,7 +158,9 @@ impl Step<'_> {
         let centers = self.whole.focus.map(|focus| self.rows(focus.centers));
         let dense: Vec<_> = self.whole.biases.iter().map(|bias| self.dense(bias, &keys)).collect();
         let biases = self.whole.biases.iter().zip(&dense).map(|(bias, dense)| match dense {
-            Some((values, shape)) => Bias::Dense { values, shape: *shape, learned: false },
+            Some((values, shape)) => {
+                Bias::Dense { values: &values[..], shape: *shape, learned: false }
+            }
             None => *bias,
         });
         let attention = Attention {
@@ -185,7 +184,7 @@ impl Step<'_> {
     }
 
     /// The step's part of a dense bias and its sizes.
-    fn dense(&self, bias: &Bias, keys: &Range<usize>) -> Option<(Vec<f32>, [usize; 4])> {
+    fn dense(&self, bias: &Bias<&[f32]>, keys: &Range<usize>) -> Option<(Vec<f32>, [usize; 4])> {
         let Bias::Dense { values, shape: [batch, heads, queries, width], .. } = *bias else {
             return None;
         };
@@ -300,16 +299,16 @@ fn a_row_hidden_by_a_dense_bias_yields_zeros() {
         let mut values = numbers(7, 97 * 130);
         values[5 * 130..6 * 130].fill(f32::NEG_INFINITY);
         values[96 * 130..].fill(f32::NEG_INFINITY);
-        let bias = Bias::Dense { values: &values, shape: [1, 1, 97, 130], learned: true };
+        let bias = Bias::Dense { values: &values[..], shape: [1, 1, 97, 130], learned: true };
         let attention = Attention { biases: vec![bias], ..attention.clone() };
         let (made, gradients) = passes(&attention, inputs, d_out);
         for row in [5, 96] {
             assert!(all_zero(&made.out, row, attention.shape.value_dim));
             assert!(all_zero(&gradients.q, row, attention.shape.head_dim));
-            assert!(all_zero(&gradients.biases[0].table, row, 130));
+            assert!(all_zero(gradients.learned.values()[0], row, 130));
             assert_eq!(made.lse[row], f32::NEG_INFINITY);
         }
-        let found = found_slices(&attention, &made, &gradients);
+        let found = found_slices(&made, &gradients);
         let expected = reference_slices(&attention, inputs, d_out);
         assert_eq!(differences(&found, &expected, ROUNDING), [""; 0]);
     });
@@ -345,7 +344,7 @@ fn scores_far_apart_and_large_additive_values_agree_with_the_reference() {
             let (q, k) = (grow(inputs.q), grow(inputs.k));
             let inputs = Inputs { q: &q, k: &k, v: inputs.v };
             let (made, gradients) = passes(attention, &inputs, d_out);
-            let found = found_slices(attention, &made, &gradients);
+            let found = found_slices(&made, &gradients);
             let expected = reference_slices(attention, &inputs, d_out);
             let tolerance = if score.name == "dot" { COARSE } else { COARSE / 10.0 };
             let differences = differences(&found, &expected, tolerance);
@@ -393,13 +392,11 @@ fn buffers_of_the_caller_are_overwritten_whatever_they_held() {
 
 /// Fills gradients with NaN.
 fn spoil(gradients: &mut Gradients) {
-    let Gradients { q, k, v, score, query_bias, features, biases, relative_values, centers } =
-        gradients;
-    let of_biases = biases.iter_mut().flat_map(|bias| [&mut bias.table, &mut bias.query_bias]);
-    let single = [q, k, v, score, query_bias, relative_values, centers];
-    for values in single.into_iter().chain(features).chain(of_biases) {
+    let Gradients { q, k, v, learned } = gradients;
+    for values in [q, k, v] {
         values.fill(f32::NAN);
     }
+    *learned = learned.map((), |values| vec![f32::NAN; values.len()]);
 }
 
 #[test]
@@ -428,5 +425,5 @@ fn a_pattern_may_call_attention_itself() {
 
 fn found(attention: &Attention, inputs: &Inputs, d_out: &[f32]) -> Vec<common::Slice> {
     let (made, gradients) = passes(attention, inputs, d_out);
-    found_slices(attention, &made, &gradients)
+    found_slices(&made, &gradients)
 }

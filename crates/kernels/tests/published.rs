@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::f32::consts::TAU;
+use std::{f32::consts::TAU, sync::Arc};
 
 use whatwhere_kernels::attention::{
     Angles, Attention, Bias, Feature, FeatureKind, Inputs, Layout, Magnitude, Score, Shape,
@@ -14,7 +14,7 @@ use common::{ROUNDING, assert_close, numbers, passes, widen};
 // Two results that are each within ROUNDING of the truth.
 const TWO_ROUNDINGS: f64 = 2.0 * ROUNDING;
 
-const SCALE_1: Score = Score::Dot { scale: 1.0 };
+const SCALE_1: Score<&[f32]> = Score::Dot { scale: 1.0 };
 
 // The published PoPE example: a query at place 5, a key at place 2, four channels.
 const POPE_Q: [f32; 4] = [0.5, -1.0, 2.0, 0.0];
@@ -62,9 +62,11 @@ fn delta_moves_the_score_by_the_published_slopes() {
     let k = [POPE_K, [-1000.0; 4]].concat();
     let inputs = Inputs { q: &POPE_Q, k: &k, v: &[1.0, 0.0] };
     let (_, gradients) = passes(&attention, &inputs, &[1.0]);
-    let d_score = f64::from(gradients.biases[0].table[0]);
-    let slopes: Vec<f64> =
-        gradients.features[0].iter().map(|&d_delta| f64::from(d_delta) / d_score).collect();
+    let learned = &gradients.learned;
+    let Bias::Dense { values, .. } = &learned.biases[0] else { panic!("a dense bias") };
+    let d_score = f64::from(values[0]);
+    let d_delta = learned.features[0].delta().unwrap();
+    let slopes: Vec<f64> = d_delta.iter().map(|&d_delta| f64::from(d_delta) / d_score).collect();
     let expected = [0.1805232522, 0.1919908640, 0.7351747773, 0.0035379841];
     assert_close(&slopes, &expected, ROUNDING, "slopes");
 }
@@ -136,11 +138,13 @@ fn polar_without_delta_is_interleaved_rotary_of_twice_the_width() {
     assert_close(&widen(&d_polar.v), &widen(&d_rotary.v), TWO_ROUNDINGS, "d_v");
 }
 
-fn rotary<'a>(layout: Layout, width: usize, angles: &'a Angles) -> Feature<'a> {
+fn rotary<'a>(layout: Layout, width: usize, angles: &Angles) -> Feature<&'a [f32]> {
+    let angles = Arc::new(angles.clone());
     Feature { kind: FeatureKind::Rotary { layout }, channels: 0..width, heads: 0..1, angles }
 }
 
-fn polar<'a>(delta: Option<&'a [f32]>, width: usize, angles: &'a Angles) -> Feature<'a> {
+fn polar<'a>(delta: Option<&'a [f32]>, width: usize, angles: &Angles) -> Feature<&'a [f32]> {
+    let angles = Arc::new(angles.clone());
     let kind = FeatureKind::Polar { magnitude: Magnitude::Softplus, delta };
     Feature { kind, channels: 0..width, heads: 0..1, angles }
 }

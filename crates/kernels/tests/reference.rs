@@ -1,12 +1,12 @@
 //! The reference against published test vectors, sums done by hand, and the laws attention obeys.
 
-use std::f32::consts::TAU;
+use std::{f32::consts::TAU, sync::Arc};
 
 use whatwhere_kernels::{
     Error,
     attention::{
         Angles, Attention, Bias, Buckets, Dropout, Feature, FeatureKind, Focus, Inputs, Layout,
-        Magnitude, Relative, Score, Shape,
+        Magnitude, Relative, Score, Shape, alibi_table,
         pattern::{Causal, Full},
         reference::{backward, forward, scores, weights},
     },
@@ -18,7 +18,7 @@ const EXACT: f64 = 1e-12;
 // Cosines, sines and inputs are rounded to f32, 6e-8 each, in sums of a few terms near 1.
 const ROUNDED: f64 = 1e-6;
 
-const SCALE_1: Score = Score::Dot { scale: 1.0 };
+const SCALE_1: Score<&[f32]> = Score::Dot { scale: 1.0 };
 
 // The published PoPE example: one query at place 5, one key at place 2, four channels.
 const POPE_Q: [f32; 4] = [0.5, -1.0, 2.0, 0.0];
@@ -64,8 +64,11 @@ fn delta_moves_the_score_by_the_published_slopes() {
     let k = [POPE_K, [-1000.0; 4]].concat();
     let inputs = Inputs { q: &POPE_Q, k: &k, v: &[1.0, 0.0] };
     let gradients = backward(&attention, &inputs, &[1.0]).unwrap();
-    let d_score = gradients.biases[0].table[0];
-    let slopes: Vec<f64> = gradients.features[0].iter().map(|d_delta| d_delta / d_score).collect();
+    let learned = &gradients.learned;
+    let Bias::Dense { values, .. } = &learned.biases[0] else { panic!("a dense bias") };
+    let d_score = values[0];
+    let d_delta = learned.features[0].delta().unwrap();
+    let slopes: Vec<f64> = d_delta.iter().map(|d_delta| d_delta / d_score).collect();
     let expected = [0.1805232522, 0.1919908640, 0.7351747773, 0.0035379841];
     assert_close(&slopes, &expected, ROUNDED);
 }
@@ -128,13 +131,16 @@ fn one_score_is_the_sum_done_by_hand() {
         ..Attention::new(Shape::square(1, 1, 1, 2), &Full)
     };
     let bias = |bias| Attention { biases: vec![bias], ..base.clone() };
-    let table = &[10.0, 20.0, 30.0, 40.0];
-    let vectors = Relative { table: &[1.0, 1.0, 9.0, 9.0], per_head: true, left: 1, right: 0 };
+    let table = &[10.0, 20.0, 30.0, 40.0][..];
+    let vectors = Relative { table: &[1.0, 1.0, 9.0, 9.0][..], per_head: true, left: 1, right: 0 };
     let relative = |query_bias| bias(Bias::Relative { vectors, query_bias, scale: 0.5 });
-    let seven = Bias::Dense { values: &[7.0], shape: [1; 4], learned: false };
+    let seven = Bias::Dense { values: &[7.0][..], shape: [1; 4], learned: false };
     let buckets = Buckets { count: 4, max_distance: 6, bidirectional: false };
-    let both_ways = Buckets { bidirectional: true, ..buckets };
-    let weight = &[0.5, -0.25];
+    let both_ways = Buckets { bidirectional: true, ..buckets }.table(table, 3, 0);
+    let one_way = buckets.table(table, 3, 0);
+    let slopes = alibi_table(&[0.25], 3, 0);
+    let by_distance = |table, left, right| bias(Bias::ByDistance { table, left, right });
+    let weight = &[0.5, -0.25][..];
     let cases = [
         ("dot", Attention { score: Score::Dot { scale: 0.5 }, ..base.clone() }, 0.5),
         (
@@ -149,10 +155,10 @@ fn one_score_is_the_sum_done_by_hand() {
         ),
         ("cap", Attention { soft_cap: Some(2.0), ..base.clone() }, 2.0 * 0.5f64.tanh()),
         ("query bias", Attention { query_bias: Some(&[1.0, 1.0]), ..base.clone() }, 3.0),
-        ("slopes", bias(Bias::Slopes { slopes: &[0.25] }), 0.25),
-        ("buckets", bias(Bias::Buckets { table, buckets }), 31.0),
-        ("both ways", bias(Bias::Buckets { table, buckets: both_ways }), 21.0),
-        ("table", bias(Bias::Table { table, left: 1, right: 2 }), 11.0),
+        ("slopes", by_distance(&slopes, 3, 0), 0.25),
+        ("buckets", by_distance(&one_way, 3, 0), 31.0),
+        ("both ways", by_distance(&both_ways, 3, 0), 21.0),
+        ("table", by_distance(table, 1, 2), 11.0),
         ("shaw", relative(None), 2.5),
         ("transformer-xl", relative(Some(&[2.0, 0.0])), 3.5),
         (
@@ -179,9 +185,9 @@ fn one_output_is_the_sum_done_by_hand() {
     let shape = Shape { keys: 2, ..Shape::square(1, 1, 1, 1) };
     let inputs = Inputs { q: &[0.0], k: &[1.0, 2.0], v: &[10.0, 20.0] };
     let base = Attention { first_query: 5, first_key: 4, ..Attention::new(shape, &Full) };
-    let table = &[100.0, 200.0, 300.0];
+    let table = &[100.0, 200.0, 300.0][..];
     let relative_values = Some(Relative { table, per_head: false, left: 1, right: 1 });
-    let focus = Some(Focus { centers: &[4.0], deviation: 0.5 });
+    let focus = Some(Focus { centers: &[4.0][..], deviation: 0.5 });
     let gaussian = (-2f64).exp();
     let cases = [
         (base.clone(), 15.0),
@@ -206,26 +212,26 @@ fn every_pair_reads_its_own_entry() {
     let bias = |bias| Attention { biases: vec![bias], ..base.clone() };
     let dense = |values, shape| bias(Bias::Dense { values, shape, learned: false });
     let counting: Vec<f32> = (0..16u8).map(f32::from).collect();
-    let table = &[10.0, 11.0, 12.0, 20.0, 21.0, 22.0];
+    let table = &[10.0, 11.0, 12.0, 20.0, 21.0, 22.0][..];
     let per_head = Relative { table, per_head: true, left: 1, right: 1 };
     let shared = Relative { table: &table[..3], per_head: false, ..per_head };
     let relative = |vectors, query_bias| bias(Bias::Relative { vectors, query_bias, scale: 1.0 });
     let buckets = Buckets { count: 4, max_distance: 6, bidirectional: true };
-    let bucket_table = &[10.0, 11.0, 12.0, 13.0, 20.0, 21.0, 22.0, 23.0];
+    let bucket_table = buckets.table(&[10.0, 11.0, 12.0, 13.0, 20.0, 21.0, 22.0, 23.0], 1, 1);
+    let slopes = alibi_table(&[1.0, 2.0], 1, 1);
+    let by_distance = |table| bias(Bias::ByDistance { table, left: 1, right: 1 });
     let by_head = [12.0, 13.0, 11.0, 12.0, 22.0, 23.0, 21.0, 22.0];
-    let additive = Score::Additive { weight: &[10.0, 20.0] };
+    let additive = Score::Additive { weight: &[10.0, 20.0][..] };
     let tanh = 2f64.tanh();
     let cases = [
-        ("slopes", bias(Bias::Slopes { slopes: &[1.0, 2.0] }), {
-            vec![1.0, 0.0, 0.0, 1.0, 1.0, -1.0, -1.0, 1.0]
-        }),
-        ("table", bias(Bias::Table { table, left: 1, right: 1 }), by_head.to_vec()),
+        ("slopes", by_distance(&slopes), { vec![1.0, 0.0, 0.0, 1.0, 1.0, -1.0, -1.0, 1.0] }),
+        ("table", by_distance(table), by_head.to_vec()),
         ("vectors per head", relative(per_head, None), by_head.to_vec()),
         ("shared vectors", relative(shared, None), by_head[..4].to_vec()),
         ("relative query bias", relative(shared, Some(&[0.0, 1.0])), {
             vec![12.0, 13.0, 11.0, 12.0, 23.0, 25.0, 21.0, 23.0]
         }),
-        ("buckets", bias(Bias::Buckets { table: bucket_table, buckets }), {
+        ("buckets", by_distance(&bucket_table), {
             vec![11.0, 14.0, 12.0, 11.0, 21.0, 24.0, 22.0, 21.0]
         }),
         ("whole dense", dense(&counting, [2; 4]), (1..=16).map(f64::from).collect()),
@@ -326,13 +332,15 @@ fn shifting_both_places_leaves_relative_scores_unchanged() {
         polar(Some(&delta), 4, &polar_angles),
     ];
     let buckets = Buckets { count: 8, max_distance: 6, bidirectional: true };
-    let table = data(4, 8);
+    let table = buckets.table(&data(4, 8), 6, 4);
+    let slopes = alibi_table(&[0.5], 6, 4);
+    let by_distance = |table| Bias::ByDistance { table, left: 6, right: 4 };
     for feature in features {
         let at = |first| Attention {
             first_query: first + 2,
             first_key: first,
             features: vec![feature.clone()],
-            biases: vec![Bias::Slopes { slopes: &[0.5] }, Bias::Buckets { table: &table, buckets }],
+            biases: vec![by_distance(&slopes[..]), by_distance(&table[..])],
             ..Attention::new(shape, &Causal { offset: 0 })
         };
         let near = scores(&at(0), &inputs).unwrap();
@@ -351,11 +359,13 @@ fn wrong_lengths_are_refused_by_name() {
     assert_eq!(backward(&attention, &inputs, &[0.0]), Err(expected));
 }
 
-fn rotary<'a>(layout: Layout, width: usize, angles: &'a Angles) -> Feature<'a> {
+fn rotary<'a>(layout: Layout, width: usize, angles: &Angles) -> Feature<&'a [f32]> {
+    let angles = Arc::new(angles.clone());
     Feature { kind: FeatureKind::Rotary { layout }, channels: 0..width, heads: 0..1, angles }
 }
 
-fn polar<'a>(delta: Option<&'a [f32]>, width: usize, angles: &'a Angles) -> Feature<'a> {
+fn polar<'a>(delta: Option<&'a [f32]>, width: usize, angles: &Angles) -> Feature<&'a [f32]> {
+    let angles = Arc::new(angles.clone());
     let kind = FeatureKind::Polar { magnitude: Magnitude::Softplus, delta };
     Feature { kind, channels: 0..width, heads: 0..1, angles }
 }

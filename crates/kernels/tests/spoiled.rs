@@ -104,8 +104,7 @@ fn padding_that_is_not_a_number_spoils_nothing_beyond_its_panel() {
                 *d_k = if k.is_nan() { 0.0 } else { *d_k };
             }
             // Rounding, because additive scores are formed in another way beside NaN.
-            let [spoiled, clean] =
-                [spoiled, clean].map(|(made, d)| found_slices(&attention, &made, &d));
+            let [spoiled, clean] = [spoiled, clean].map(|(made, d)| found_slices(&made, &d));
             let differences = differences(&spoiled, &clean, ROUNDING);
             assert!(differences.is_empty(), "{}: {differences:?}", score.name);
         });

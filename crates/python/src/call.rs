@@ -8,15 +8,7 @@ use pyo3::prelude::*;
 use whatwhere_kernels::attention::{Gradients, Inputs, Output, Shape};
 use whatwhere_settings::Refuses;
 
-use crate::{
-    Error,
-    arrays::Arrays,
-    linear,
-    mask::Mask,
-    pattern,
-    settings::Settings,
-    terms::{Made, Terms},
-};
+use crate::{Error, arrays::Arrays, linear, mask::Mask, pattern, settings::Settings, terms::Terms};
 
 /// Settings that have been read, ready to be computed with.
 #[pyclass(frozen, module = "whatwhere._native")]
@@ -84,10 +76,8 @@ impl Call {
                 return Ok(linear.forward_into(&inputs, out, rows)?);
             }
             let pattern = pattern::build(&self.settings, &shape, &moment, &arrays, mask)?;
-            let made = Made::new(&encodings, &shape, &moment, &arrays)?;
-            let terms =
-                Terms::new(&self.settings, &encodings, shape, &moment, &arrays, &made, &*pattern)?;
-            Ok(terms.attention.forward_into(&inputs, out, rows)?)
+            let terms = Terms::new(&self.settings, &encodings, shape, &moment, &arrays, &*pattern)?;
+            Ok(terms.attention().forward_into(&inputs, out, rows)?)
         })
         .map_err(|error: Error| error.into())
     }
@@ -121,13 +111,11 @@ impl Call {
                 return linear::backward(&linear, &inputs, out, rows, d_out);
             }
             let pattern = pattern::build(&self.settings, &shape, &moment, &arrays, mask)?;
-            let made = Made::new(&encodings, &shape, &moment, &arrays)?;
-            let terms =
-                Terms::new(&self.settings, &encodings, shape, &moment, &arrays, &made, &*pattern)?;
-            let mut gradients = Gradients::zeros(&terms.attention);
-            terms.attention.backward_into(&inputs, out, rows, d_out, &mut gradients)?;
-            let learned = terms.slots.iter().map(|slot| slot.map(|slot| slot.take(&mut gradients)));
-            let learned: Vec<Option<Vec<f32>>> = learned.collect();
+            let terms = Terms::new(&self.settings, &encodings, shape, &moment, &arrays, &*pattern)?;
+            let attention = terms.attention();
+            let mut gradients = Gradients::zeros(&attention);
+            attention.backward_into(&inputs, out, rows, d_out, &mut gradients)?;
+            let learned = terms.of_arrays(&gradients, arrays.len());
             Ok::<_, Error>(([gradients.q, gradients.k, gradients.v], learned))
         })?;
         let array = |values: Vec<f32>, sizes: &[usize]| {
@@ -171,11 +159,9 @@ impl Call {
                 ));
             }
             let pattern = pattern::build(&self.settings, &shape, &moment, &arrays, mask)?;
-            let made = Made::new(&encodings, &shape, &moment, &arrays)?;
-            let terms =
-                Terms::new(&self.settings, &encodings, shape, &moment, &arrays, &made, &*pattern)?;
-            let made = Output { out: Vec::new(), lse };
-            let inspection = terms.attention.inspect(&inputs, &made)?;
+            let terms = Terms::new(&self.settings, &encodings, shape, &moment, &arrays, &*pattern)?;
+            let (attention, made) = (terms.attention(), Output { out: Vec::new(), lse });
+            let inspection = attention.inspect(&inputs, &made)?;
             let mut map = Vec::new();
             for index in 0..shape.batch * shape.heads {
                 let (batch, head) = (index / shape.heads, index % shape.heads);

@@ -1,6 +1,6 @@
 //! From the words of a score and of encodings to the terms of a call, and from its gradients back to the arrays.
 
-use std::{f64::consts::TAU, mem::take, ops::Range, sync::Arc};
+use std::{borrow::Cow, f64::consts::TAU, ops::Range, sync::Arc};
 
 use whatwhere_attention::{
     Position, Score,
@@ -8,7 +8,7 @@ use whatwhere_attention::{
 };
 use whatwhere_kernels::attention::{
     self as kernels, Angles, Attention, Bias, Buckets, Feature, FeatureKind, Focus, Gradients,
-    Relative, Shape, alibi_slopes,
+    Relative, Shape, alibi_backward, alibi_slopes, alibi_table, pattern::Pattern as Visible,
 };
 use whatwhere_settings::Refuses;
 
@@ -22,94 +22,47 @@ use crate::{
 /// More angles than this are a mistake in the places of a call: a table of 2²⁸ values is 1 GiB.
 const MOST_ANGLES: usize = 1 << 28;
 
-/// Which gradient belongs to an array.
-#[derive(Clone, Copy)]
-pub(crate) enum Slot {
-    Score,
-    QueryBias,
-    Delta(usize),
-    Bias(usize),
-    /// The slopes of the first heads; the others have none.
-    Slopes(usize, usize),
-    BiasQuery(usize),
-    Values,
-    Centers,
+/// The values of a term, and where they came from.
+pub(crate) struct Source<'b> {
+    values: Cow<'b, [f32]>,
+    /// Of which array; none where nobody handed them in or they do not learn.
+    array: Option<(usize, Origin)>,
 }
 
-impl Slot {
-    pub(crate) fn take(self, gradients: &mut Gradients) -> Vec<f32> {
+/// How values were made of an array.
+enum Origin {
+    /// As they are.
+    Itself,
+    /// A table by distance of the slopes of the first heads; the others have none.
+    Slopes { heads: usize, left: usize, right: usize },
+    /// A table by distance of buckets.
+    Buckets { buckets: Buckets, left: usize, right: usize },
+}
+
+impl Origin {
+    /// The gradient of the array from that of the values.
+    fn backward(&self, d: &[f32]) -> Vec<f32> {
         match self {
-            Slot::Score => take(&mut gradients.score),
-            Slot::QueryBias => take(&mut gradients.query_bias),
-            Slot::Delta(feature) => take(&mut gradients.features[feature]),
-            Slot::Bias(bias) => take(&mut gradients.biases[bias].table),
-            Slot::Slopes(bias, heads) => {
-                let mut slopes = take(&mut gradients.biases[bias].table);
-                slopes.truncate(heads);
+            Self::Itself => d.to_vec(),
+            Self::Slopes { heads, left, right } => {
+                let mut slopes = alibi_backward(d, *left, *right);
+                slopes.truncate(*heads);
                 slopes
             }
-            Slot::BiasQuery(bias) => take(&mut gradients.biases[bias].query_bias),
-            Slot::Values => take(&mut gradients.relative_values),
-            Slot::Centers => take(&mut gradients.centers),
+            Self::Buckets { buckets, left, right } => buckets.backward(d, *left, *right),
         }
     }
 }
 
-/// What a call borrows and nobody handed in.
-pub(crate) struct Made {
-    /// One table for each encoding that rotates channels.
-    angles: Vec<Arc<Angles>>,
-    /// ALiBi's, one for each head.
-    slopes: Vec<f32>,
+/// An array as it is.
+fn itself(values: &[f32], array: Option<Array>) -> Source<'_> {
+    let array = array.map(|array| (array.index, Origin::Itself));
+    Source { values: values.into(), array }
 }
 
-impl Made {
-    pub(crate) fn new(
-        encodings: &[Encoding],
-        shape: &Shape,
-        moment: &Moment,
-        arrays: &Arrays,
-    ) -> Result<Self, Error> {
-        let start = moment.first_query.min(moment.first_key);
-        let end = (moment.first_query.saturating_add(shape.queries))
-            .max(moment.first_key.saturating_add(shape.keys));
-        let mut made = Self { angles: Vec::new(), slopes: Vec::new() };
-        for encoding in encodings {
-            let Encoding::Position(word) = encoding else { continue };
-            let (frequencies, amplitude) = match &word.choice {
-                Position::Rotary(rotary) => {
-                    let width = rotary.channels.of(shape.head_dim).len();
-                    rotary.scaling.frequencies(rotary.base, width, end)
-                }
-                Position::Polar(polar) => {
-                    let width = polar.channels.of(shape.head_dim).len();
-                    (Angles::polar_frequencies(width, polar.base), 1.0)
-                }
-                Position::SingleAngle(single) => {
-                    (vec![TAU / single.period as f64; shape.head_dim], 1.0)
-                }
-                Position::Alibi(alibi) => {
-                    made.slopes = slopes(alibi, word.array("slopes"), shape, arrays)?;
-                    continue;
-                }
-                _ => continue,
-            };
-            if (end - start).saturating_mul(frequencies.len()) > MOST_ANGLES {
-                let found = format!("{:?}", start..end);
-                let reason = "first_query and first_key are too far apart for a table of angles";
-                return Err(Error::setting("places", found, reason));
-            }
-            made.angles.push(Angles::kept(&frequencies, start..end, amplitude));
-        }
-        Ok(made)
-    }
-}
-
-/// The terms under construction, and which array each came from.
+/// A call over values that know their arrays.
 pub(crate) struct Terms<'b> {
-    pub(crate) attention: Attention<'b>,
-    pub(crate) slots: Vec<Option<Slot>>,
-    angles: std::slice::Iter<'b, Arc<Angles>>,
+    call: kernels::Call<Source<'b>, &'b dyn Visible>,
 }
 
 impl<'b> Terms<'b> {
@@ -119,20 +72,18 @@ impl<'b> Terms<'b> {
         shape: Shape,
         moment: &Moment,
         arrays: &Arrays<'b>,
-        made: &'b Made,
-        pattern: &'b dyn kernels::pattern::Pattern,
+        pattern: &'b dyn Visible,
     ) -> Result<Self, Error> {
-        let mut attention = Attention::new(shape, pattern);
-        attention.first_query = moment.first_query;
-        attention.first_key = moment.first_key;
-        attention.soft_cap = settings.soft_cap;
-        attention.dropout = moment.dropout.map(|(rate, seed)| kernels::Dropout { rate, seed });
-        let slots = vec![None; arrays.len()];
-        let mut terms = Self { attention, slots, angles: made.angles.iter() };
+        let mut call = kernels::Call::new(shape, pattern);
+        call.first_query = moment.first_query;
+        call.first_key = moment.first_key;
+        call.soft_cap = settings.soft_cap;
+        call.dropout = moment.dropout.map(|(rate, seed)| kernels::Dropout { rate, seed });
+        let mut terms = Self { call };
         terms.score(&settings.score, arrays)?;
         for encoding in encodings {
             match encoding {
-                Encoding::Position(word) => terms.position(word, arrays, made)?,
+                Encoding::Position(word) => terms.position(word, arrays)?,
                 Encoding::Table(table) => terms.table(table, arrays)?,
                 Encoding::Distances(distances) => terms.distances(distances, arrays)?,
             }
@@ -140,8 +91,7 @@ impl<'b> Terms<'b> {
         if let Some(deviation) = settings.pattern.choice.deviation() {
             let array = settings.pattern.array("centers");
             let (centers, _) = arrays.get("pattern.centers", array, "")?;
-            terms.attention.focus = Some(Focus { centers, deviation });
-            terms.from(array, Slot::Centers);
+            terms.call.focus = Some(Focus { centers: itself(centers, array), deviation });
         }
         if let Some(index) = moment.bias {
             let (values, found) = arrays.at(index)?;
@@ -150,27 +100,33 @@ impl<'b> Terms<'b> {
                 return Err(Error::Shape { what: "attn_mask", found, expected });
             };
             let learned = moment.bias_learned;
-            let slot = terms.bias(Bias::Dense { values, shape: [a, b, c, d], learned });
-            terms.slots[index] = learned.then_some(slot);
+            let array = learned.then_some((index, Origin::Itself));
+            let values = Source { values: values.into(), array };
+            terms.call.biases.push(Bias::Dense { values, shape: [a, b, c, d], learned });
         }
         Ok(terms)
     }
 
-    fn from(&mut self, array: Option<Array>, slot: Slot) {
-        if let Some(array) = array {
-            self.slots[array.index] = Some(slot);
-        }
+    /// The call on its values.
+    pub(crate) fn attention(&self) -> Attention<'_> {
+        self.call.map(self.call.pattern, |source| &*source.values)
     }
 
-    fn bias(&mut self, bias: Bias<'b>) -> Slot {
-        self.attention.biases.push(bias);
-        Slot::Bias(self.attention.biases.len() - 1)
+    /// The gradients of `count` arrays, none for an array that has no gradient.
+    pub(crate) fn of_arrays(&self, gradients: &Gradients, count: usize) -> Vec<Option<Vec<f32>>> {
+        let mut of_arrays = vec![None; count];
+        for (source, d) in self.call.values().into_iter().zip(gradients.learned.values()) {
+            if let Some((index, origin)) = &source.array {
+                of_arrays[*index] = Some(origin.backward(d));
+            }
+        }
+        of_arrays
     }
 
     fn score(&mut self, word: &Word<Score>, arrays: &Arrays<'b>) -> Result<(), Error> {
-        let Shape { heads, head_dim, .. } = self.attention.shape;
+        let Shape { heads, head_dim, .. } = self.call.shape;
         let mut known: &[&str] = &[];
-        self.attention.score = match &word.choice {
+        self.call.score = match &word.choice {
             Score::ScaledDot(_) => kernels::Score::scaled_dot(head_dim),
             Score::Dot(dot) => kernels::Score::Dot { scale: dot.scale },
             Score::General(_) => {
@@ -183,50 +139,34 @@ impl<'b> Terms<'b> {
                 let (sizes, names) = ([heads, head_dim], "[heads, head_dim]");
                 let array = word.array("weight");
                 let weight = arrays.shaped("score.weight", array, &sizes, names)?;
-                self.from(array, Slot::Score);
-                kernels::Score::Additive { weight }
+                kernels::Score::Additive { weight: itself(weight, array) }
             }
         };
         word.check_arrays(word.choice.name(), known)
     }
 
-    /// The factor on the scores, which relative keys share.
-    fn scale(&self) -> f32 {
-        match self.attention.score {
-            kernels::Score::Dot { scale } | kernels::Score::Cosine { scale } => scale,
-            kernels::Score::Additive { .. } => 1.0,
-        }
-    }
-
-    fn position(
-        &mut self,
-        word: &Word<Position>,
-        arrays: &Arrays<'b>,
-        made: &'b Made,
-    ) -> Result<(), Error> {
+    fn position(&mut self, word: &Word<Position>, arrays: &Arrays<'b>) -> Result<(), Error> {
         let mut known: &[&str] = &[];
         match &word.choice {
             Position::Shaw(shaw) => {
                 known = &["keys", "values"];
                 self.shaw(shaw, word, arrays)?;
             }
-            Position::Rotary(rotary) => self.rotary(rotary),
+            Position::Rotary(rotary) => self.rotary(rotary)?,
             Position::Polar(polar) => {
                 known = &["delta"];
                 self.polar(polar, word.array("delta"), arrays)?;
             }
-            Position::SingleAngle(_) => {
-                let Shape { heads, head_dim, .. } = self.attention.shape;
+            Position::SingleAngle(single) => {
+                let Shape { heads, head_dim, .. } = self.call.shape;
                 let magnitude = kernels::Magnitude::Softplus;
                 let kind = FeatureKind::Polar { magnitude, delta: None };
-                self.feature(kind, 0..head_dim, 0..heads);
+                let frequencies = vec![TAU / single.period as f64; head_dim];
+                self.feature(kind, 0..head_dim, 0..heads, (frequencies, 1.0))?;
             }
             Position::Alibi(alibi) => {
                 known = &["slopes"];
-                let heads = alibi.heads.of(self.attention.shape.heads).len();
-                if let Slot::Bias(bias) = self.bias(Bias::Slopes { slopes: &made.slopes }) {
-                    self.from(word.array("slopes"), Slot::Slopes(bias, heads));
-                }
+                self.alibi(alibi, word.array("slopes"), arrays)?;
             }
             Position::T5(t5) => {
                 known = &["table"];
@@ -241,25 +181,42 @@ impl<'b> Terms<'b> {
         word.check_arrays(word.choice.name(), known)
     }
 
+    /// A feature with its frequencies and their amplitude.
     fn feature(
         &mut self,
-        kind: FeatureKind<'b>,
+        kind: FeatureKind<Source<'b>>,
         channels: Range<usize>,
         heads: Range<usize>,
-    ) -> usize {
-        let angles = self.angles.next().expect("one table was made for each encoding that rotates");
-        self.attention.features.push(Feature { kind, channels, heads, angles });
-        self.attention.features.len() - 1
+        (frequencies, amplitude): (Vec<f64>, f64),
+    ) -> Result<(), Error> {
+        let places = self.places();
+        if places.len().saturating_mul(frequencies.len()) > MOST_ANGLES {
+            let reason = "first_query and first_key are too far apart for a table of angles";
+            return Err(Error::setting("places", format!("{places:?}"), reason));
+        }
+        let angles: Arc<Angles> = Angles::kept(&frequencies, places, amplitude);
+        self.call.features.push(Feature { kind, channels, heads, angles });
+        Ok(())
     }
 
-    fn rotary(&mut self, rotary: &Rotary) {
-        let shape = self.attention.shape;
+    /// Places from the first to the last; those of a call that is refused later may be too large to add up.
+    fn places(&self) -> Range<usize> {
+        let kernels::Call { shape, first_query, first_key, .. } = &self.call;
+        let end =
+            first_query.saturating_add(shape.queries).max(first_key.saturating_add(shape.keys));
+        *first_query.min(first_key)..end
+    }
+
+    fn rotary(&mut self, rotary: &Rotary) -> Result<(), Error> {
+        let shape = self.call.shape;
         let layout = match rotary.layout {
             RotaryLayout::Interleaved => kernels::Layout::Interleaved,
             RotaryLayout::HalfSplit => kernels::Layout::HalfSplit,
         };
         let channels = rotary.channels.of(shape.head_dim);
-        self.feature(FeatureKind::Rotary { layout }, channels, rotary.heads.of(shape.heads));
+        let angles = rotary.scaling.frequencies(rotary.base, channels.len(), self.places().end);
+        let heads = rotary.heads.of(shape.heads);
+        self.feature(FeatureKind::Rotary { layout }, channels, heads, angles)
     }
 
     fn polar(
@@ -268,39 +225,74 @@ impl<'b> Terms<'b> {
         array: Option<Array>,
         arrays: &Arrays<'b>,
     ) -> Result<(), Error> {
-        let shape = self.attention.shape;
+        let shape = self.call.shape;
         let channels = polar.channels.of(shape.head_dim);
         let delta = match array {
             Some(_) => {
                 let (sizes, names) = ([shape.heads, channels.len()], "[heads, channels]");
-                Some(arrays.shaped("position.delta", array, &sizes, names)?)
+                Some(itself(arrays.shaped("position.delta", array, &sizes, names)?, array))
             }
             None => None,
         };
         let kind = FeatureKind::Polar { magnitude: polar.magnitude.into(), delta };
-        let feature = self.feature(kind, channels, polar.heads.of(shape.heads));
-        self.from(array, Slot::Delta(feature));
+        let frequencies = Angles::polar_frequencies(channels.len(), polar.base);
+        self.feature(kind, channels, polar.heads.of(shape.heads), (frequencies, 1.0))
+    }
+
+    fn alibi(
+        &mut self,
+        alibi: &Alibi,
+        array: Option<Array>,
+        arrays: &Arrays<'b>,
+    ) -> Result<(), Error> {
+        let heads = alibi.heads.of(self.call.shape.heads).len();
+        let mut slopes = match array {
+            Some(_) => arrays.shaped("position.slopes", array, &[heads], "[heads]")?.to_vec(),
+            None => alibi_slopes(heads),
+        };
+        slopes.resize(self.call.shape.heads, 0.0);
+        let (left, right) = self.reach()?;
+        let table = Source {
+            values: alibi_table(&slopes, left, right).into(),
+            array: array.map(|array| (array.index, Origin::Slopes { heads, left, right })),
+        };
+        self.call.biases.push(Bias::ByDistance { table, left, right });
         Ok(())
     }
 
     fn t5(&mut self, t5: &T5, array: Option<Array>, arrays: &Arrays<'b>) -> Result<(), Error> {
         let T5 { buckets: count, max_distance, bidirectional } = *t5;
-        let (sizes, names) = ([self.attention.shape.heads, count], "[heads, buckets]");
-        let table = arrays.shaped("position.table", array, &sizes, names)?;
+        let (sizes, names) = ([self.call.shape.heads, count], "[heads, buckets]");
+        let values = arrays.shaped("position.table", array, &sizes, names)?;
         let buckets = Buckets { count, max_distance, bidirectional };
-        let slot = self.bias(Bias::Buckets { table, buckets });
-        self.from(array, slot);
+        buckets.check()?;
+        let (left, right) = self.reach()?;
+        let table = Source {
+            values: buckets.table(values, left, right).into(),
+            array: array.map(|array| (array.index, Origin::Buckets { buckets, left, right })),
+        };
+        self.call.biases.push(Bias::ByDistance { table, left, right });
         Ok(())
+    }
+
+    /// How far keys can stand from queries, refusing places too far apart for a table.
+    fn reach(&self) -> Result<(usize, usize), Error> {
+        let places = self.places();
+        if places.len().saturating_mul(2 * self.call.shape.heads) > MOST_ANGLES {
+            let reason = "first_query and first_key are too far apart for a table of distances";
+            return Err(Error::setting("places", format!("{places:?}"), reason));
+        }
+        Ok(self.call.reach())
     }
 
     fn table(&mut self, by_distance: &Table, arrays: &Arrays<'b>) -> Result<(), Error> {
         let names = "[heads, left + 1 + right]";
         let (_, found) = arrays.get("position.table", by_distance.table, names)?;
         let (left, right) = reach(by_distance.left, found.get(1))?;
-        let sizes = [self.attention.shape.heads, left + 1 + right];
+        let sizes = [self.call.shape.heads, left + 1 + right];
         let table = arrays.shaped("position.table", by_distance.table, &sizes, names)?;
-        let slot = self.bias(Bias::Table { table, left, right });
-        self.from(by_distance.table, slot);
+        let table = itself(table, by_distance.table);
+        self.call.biases.push(Bias::ByDistance { table, left, right });
         Ok(())
     }
 
@@ -310,18 +302,16 @@ impl<'b> Terms<'b> {
         word: &Word<Position>,
         arrays: &Arrays<'b>,
     ) -> Result<(), Error> {
-        let Shape { head_dim, value_dim, .. } = self.attention.shape;
+        let Shape { head_dim, value_dim, .. } = self.call.shape;
         let (keys, values) = (word.array("keys"), word.array("values"));
         if keys.is_some() {
             let vectors = self.by_distance("position.keys", shaw, keys, head_dim, arrays)?;
-            let scale = self.scale();
-            let slot = self.bias(Bias::Relative { vectors, query_bias: None, scale });
-            self.from(keys, slot);
+            let scale = self.call.score.scale();
+            self.call.biases.push(Bias::Relative { vectors, query_bias: None, scale });
         }
         if values.is_some() {
             let table = self.by_distance("position.values", shaw, values, value_dim, arrays)?;
-            self.attention.relative_values = Some(table);
-            self.from(values, Slot::Values);
+            self.call.relative_values = Some(table);
         }
         Ok(())
     }
@@ -333,32 +323,27 @@ impl<'b> Terms<'b> {
         array: Option<Array>,
         width: usize,
         arrays: &Arrays<'b>,
-    ) -> Result<Relative<'b>, Error> {
+    ) -> Result<Relative<Source<'b>>, Error> {
         let names = "[heads or 1, 2·reach + 1, width of a head]";
         let Shaw { reach, per_head, .. } = *shaw;
         let count = reach.checked_mul(2).and_then(|two| two.checked_add(1));
         let count = count.ok_or(whatwhere_kernels::Error::TooLarge)?;
-        let heads = if per_head { self.attention.shape.heads } else { 1 };
+        let heads = if per_head { self.call.shape.heads } else { 1 };
         let table = arrays.shaped(setting, array, &[heads, count, width], names)?;
-        Ok(Relative { table, per_head, left: reach, right: reach })
+        Ok(Relative { table: itself(table, array), per_head, left: reach, right: reach })
     }
 
     fn distances(&mut self, xl: &Distances, arrays: &Arrays<'b>) -> Result<(), Error> {
-        let Shape { heads, head_dim, .. } = self.attention.shape;
+        let Shape { heads, head_dim, .. } = self.call.shape;
         let (sizes, names) = ([heads, head_dim], "[heads, head_dim]");
         let content = arrays.shaped("position.content", xl.content, &sizes, names)?;
         let distance = arrays.shaped("position.distance", xl.distance, &sizes, names)?;
         let (table, found) = arrays.get("position.table", xl.table, "")?;
         let (left, right) = reach(xl.left, found.get(1))?;
-        let vectors = Relative { table, per_head: true, left, right };
-        let scale = self.scale();
-        self.attention.query_bias = Some(content);
-        let slot = self.bias(Bias::Relative { vectors, query_bias: Some(distance), scale });
-        self.from(xl.content, Slot::QueryBias);
-        self.from(xl.table, slot);
-        if let Slot::Bias(bias) = slot {
-            self.from(xl.distance, Slot::BiasQuery(bias));
-        }
+        let vectors = Relative { table: itself(table, xl.table), per_head: true, left, right };
+        let (query_bias, scale) = (Some(itself(distance, xl.distance)), self.call.score.scale());
+        self.call.query_bias = Some(itself(content, xl.content));
+        self.call.biases.push(Bias::Relative { vectors, query_bias, scale });
         Ok(())
     }
 }
@@ -373,19 +358,4 @@ fn reach(left: usize, count: Option<&usize>) -> Result<(usize, usize), Error> {
             Err(Error::setting("position.left", left, reason))
         }
     }
-}
-
-fn slopes(
-    alibi: &Alibi,
-    array: Option<Array>,
-    shape: &Shape,
-    arrays: &Arrays,
-) -> Result<Vec<f32>, Error> {
-    let heads = alibi.heads.of(shape.heads).len();
-    let mut slopes = match array {
-        Some(_) => arrays.shaped("position.slopes", array, &[heads], "[heads]")?.to_vec(),
-        None => alibi_slopes(heads),
-    };
-    slopes.resize(shape.heads, 0.0);
-    Ok(slopes)
 }

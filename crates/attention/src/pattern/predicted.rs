@@ -53,7 +53,7 @@ impl PatternSettings for Predicted {
 
     #[cfg(feature = "burn")]
     fn layer(&self, heads: &Heads, device: &Device) -> Option<PredictedLayer> {
-        Some(PredictedLayer::new(self, heads, device))
+        Some(PredictedLayer::new(heads, device))
     }
 }
 
@@ -81,8 +81,7 @@ mod layer {
         },
     };
 
-    use super::Predicted;
-    use crate::{call::Focus, heads::Heads};
+    use crate::heads::Heads;
 
     /// The prediction at work.
     #[derive(Module, Debug)]
@@ -91,26 +90,22 @@ mod layer {
         pub hidden: Linear,
         /// v of each head, `[width, heads]`.
         pub place: Linear,
-        #[module(skip)]
-        settings: Predicted,
     }
 
     impl PredictedLayer {
-        pub(super) fn new(settings: &Predicted, heads: &Heads, device: &Device) -> Self {
+        pub(super) fn new(heads: &Heads, device: &Device) -> Self {
             let linear = |to| LinearConfig::new(heads.width, to).with_bias(false).init(device);
-            let (hidden, place) = (linear(heads.width), linear(heads.heads));
-            Self { hidden, place, settings: *settings }
+            Self { hidden: linear(heads.width), place: linear(heads.heads) }
         }
 
         /// Where the queries of `x` `[batch, queries, width]` look among keys that start at `first_key`; `counts` says how
         /// many there are, for all sequences or for each.
-        pub(crate) fn focus(&self, x: Tensor<3>, first_key: usize, counts: &[usize]) -> Focus {
+        pub(crate) fn focus(&self, x: Tensor<3>, first_key: usize, counts: &[usize]) -> Tensor<3> {
             let counts: Vec<f32> = counts.iter().map(|count| *count as f32).collect();
             let counts = TensorData::new(counts.clone(), [counts.len(), 1, 1]);
             let counts = Tensor::<3>::from_data(counts, &x.device());
             let share = sigmoid(self.place.forward(tanh(self.hidden.forward(x)))); // [batch, queries, heads]
-            let centers = share.swap_dims(1, 2) * counts + first_key as f32;
-            Focus { centers, deviation: self.settings.radius as f32 / 2.0 }
+            share.swap_dims(1, 2) * counts + first_key as f32
         }
     }
 }
@@ -134,13 +129,14 @@ mod tests {
     fn places_are_those_of_the_formula() {
         let device = Device::flex();
         let heads = Heads { width: 2, heads: 1, kv_heads: 1, head_dim: 2 };
-        let mut layer = Predicted { radius: 4 }.layer(&heads, &device).unwrap();
+        let settings = Predicted { radius: 4 };
+        assert_eq!(settings.deviation(), Some(2.0));
+        let mut layer = settings.layer(&heads, &device).unwrap();
         layer.hidden.weight = burn::module::Param::from_data([[1.0, 0.0], [0.0, 2.0]], &device);
         layer.place.weight = burn::module::Param::from_data([[1.0], [-1.0]], &device);
         let x = Tensor::<3>::from_data([[[0.5, 0.25]], [[1.0, -1.0]]], &device);
         let focus = layer.focus(x, 100, &[10, 20]);
-        assert_eq!(focus.deviation, 2.0);
-        let found = focus.centers.into_data().try_to_vec::<f32>().unwrap();
+        let found = focus.into_data().try_to_vec::<f32>().unwrap();
         let want = |count: f64, a: f64, b: f64| {
             100.0 + count / (1.0 + (-(a.tanh() - (2.0 * b).tanh())).exp())
         };

@@ -41,15 +41,15 @@ pub use layer::AlibiLayer;
 mod layer {
     use burn::{
         module::{Module, Param},
-        tensor::{Device, Tensor, TensorData},
+        tensor::{Device, Int, Tensor, TensorData},
     };
     use whatwhere_kernels::attention::alibi_slopes;
 
     use super::Alibi;
     use crate::{
         Error,
-        call::{Bias, Call},
-        heads::{Heads, Sizes},
+        call::{Bias, Call, flat},
+        heads::Heads,
         position::PositionLayer,
     };
 
@@ -73,7 +73,7 @@ mod layer {
     }
 
     impl PositionLayer for AlibiLayer {
-        fn add_terms(&self, call: &mut Call, _sizes: &Sizes) -> Result<(), Error> {
+        fn add_terms(&self, call: &mut Call) -> Result<(), Error> {
             let slopes = self.slopes.val();
             let others = self.heads - slopes.dims()[0];
             let slopes = match others {
@@ -82,7 +82,11 @@ mod layer {
                     Tensor::cat(vec![slopes.clone(), Tensor::zeros([others], &slopes.device())], 0)
                 }
             };
-            call.biases.push(Bias::Slopes(slopes));
+            let (left, right) = call.reach();
+            let far = -(left as i64)..right as i64 + 1;
+            let far = Tensor::<1, Int>::arange(far, &slopes.device()).float().abs().neg();
+            let table = slopes.unsqueeze_dim::<2>(1) * far.unsqueeze_dim::<2>(0); // [heads, distances]
+            call.biases.push(Bias::ByDistance { table: flat(table), left, right });
             Ok(())
         }
     }

@@ -20,9 +20,9 @@ use std::ops::Range;
 #[cfg(feature = "burn")]
 use burn::tensor::{Device, Tensor};
 
-use crate::{Error, axis::axis, heads::Heads};
 #[cfg(feature = "burn")]
-use crate::{call::Call, heads::Sizes};
+use crate::call::Call;
+use crate::{Error, axis::axis, heads::Heads};
 
 pub use polar::{DeltaInit, PolarMagnitude};
 pub use rotary::RotaryLayout;
@@ -149,7 +149,7 @@ pub trait PositionLayer {
     }
 
     /// Adds the encoding's terms to a call.
-    fn add_terms(&self, _call: &mut Call, _sizes: &Sizes) -> Result<(), Error> {
+    fn add_terms(&self, _call: &mut Call) -> Result<(), Error> {
         Ok(())
     }
 }
@@ -160,8 +160,8 @@ impl PositionLayer for PositionModule {
         self.role().embed(x, first)
     }
 
-    fn add_terms(&self, call: &mut Call, sizes: &Sizes) -> Result<(), Error> {
-        self.role().add_terms(call, sizes)
+    fn add_terms(&self, call: &mut Call) -> Result<(), Error> {
+        self.role().add_terms(call)
     }
 }
 
@@ -258,7 +258,7 @@ impl Position {
 mod tests {
     use std::sync::Arc;
 
-    use whatwhere_kernels::attention::pattern::Causal;
+    use whatwhere_kernels::attention::{Shape, pattern::Causal};
 
     use super::*;
 
@@ -267,8 +267,9 @@ mod tests {
         let heads = Heads { width: 16, heads: 2, kv_heads: 2, head_dim: 8 };
         for position in Position::all() {
             let layer = position.build(&heads, &Device::flex()).unwrap();
-            let mut call = Call::new(heads.head_dim, Arc::new(Causal::upper_left()));
-            layer.add_terms(&mut call, &Sizes { batch: 1, queries: 4, keys: 4 }).unwrap();
+            let shape = Shape::square(1, heads.heads, 4, heads.head_dim);
+            let mut call = Call::new(shape, Arc::new(Causal::upper_left()));
+            layer.add_terms(&mut call).unwrap();
             let name = position.name();
             let adds = !call.biases.is_empty() || call.relative_values.is_some();
             assert_eq!(position.adds_to_scores(), adds, "{name} adds to scores");

@@ -120,8 +120,8 @@ mod layer {
     use super::{DeltaInit, Polar};
     use crate::{
         Error,
-        call::{Call, Feature, FeatureKind},
-        heads::{Heads, Sizes},
+        call::{Call, Feature, FeatureKind, flat},
+        heads::Heads,
         position::PositionLayer,
     };
 
@@ -151,15 +151,15 @@ mod layer {
     }
 
     impl PositionLayer for PolarLayer {
-        fn add_terms(&self, call: &mut Call, _sizes: &Sizes) -> Result<(), Error> {
+        fn add_terms(&self, call: &mut Call) -> Result<(), Error> {
             let channels = self.settings.channels.of(self.heads.head_dim);
+            let frequencies = Angles::polar_frequencies(channels.len(), self.settings.base);
             call.features.push(Feature {
                 kind: FeatureKind::Polar {
                     magnitude: self.settings.magnitude.into(),
-                    delta: self.delta.as_ref().map(Param::val),
+                    delta: self.delta.as_ref().map(|delta| flat(delta.val())),
                 },
-                frequencies: Angles::polar_frequencies(channels.len(), self.settings.base),
-                amplitude: 1.0,
+                angles: Angles::kept(&frequencies, call.places(), 1.0),
                 channels,
                 heads: self.settings.heads.of(self.heads.heads),
             });

@@ -97,13 +97,13 @@ pub use layer::RotaryLayer;
 #[cfg(feature = "burn")]
 mod layer {
     use burn::{module::Module, tensor::Device};
-    use whatwhere_kernels::attention::Layout;
+    use whatwhere_kernels::attention::{Angles, Layout};
 
     use super::{Rotary, RotaryLayout};
     use crate::{
         Error,
         call::{Call, Feature, FeatureKind},
-        heads::{Heads, Sizes},
+        heads::Heads,
         position::PositionLayer,
     };
 
@@ -123,19 +123,18 @@ mod layer {
     }
 
     impl PositionLayer for RotaryLayer {
-        fn add_terms(&self, call: &mut Call, sizes: &Sizes) -> Result<(), Error> {
+        fn add_terms(&self, call: &mut Call) -> Result<(), Error> {
             let Rotary { base, layout, channels, heads, scaling } = &self.settings;
             let channels = channels.of(self.heads.head_dim);
-            let length = (call.first_key + sizes.keys).max(call.first_query + sizes.queries);
-            let (frequencies, amplitude) = scaling.frequencies(*base, channels.len(), length);
+            let places = call.places();
+            let (frequencies, amplitude) = scaling.frequencies(*base, channels.len(), places.end);
             let layout = match layout {
                 RotaryLayout::Interleaved => Layout::Interleaved,
                 RotaryLayout::HalfSplit => Layout::HalfSplit,
             };
             call.features.push(Feature {
                 kind: FeatureKind::Rotary { layout },
-                frequencies,
-                amplitude,
+                angles: Angles::kept(&frequencies, places, amplitude),
                 channels,
                 heads: heads.of(self.heads.heads),
             });

@@ -68,8 +68,8 @@ mod layer {
     use super::Shaw;
     use crate::{
         Error,
-        call::{Bias, Call, Relative},
-        heads::{Heads, Sizes},
+        call::{Bias, Call, Relative, flat},
+        heads::Heads,
         position::PositionLayer,
     };
 
@@ -99,14 +99,16 @@ mod layer {
     }
 
     impl PositionLayer for ShawLayer {
-        fn add_terms(&self, call: &mut Call, _sizes: &Sizes) -> Result<(), Error> {
+        fn add_terms(&self, call: &mut Call) -> Result<(), Error> {
             let relative = |table: &Param<Tensor<3>>| Relative {
-                table: table.val(),
+                table: flat(table.val()),
+                per_head: table.dims()[0] > 1,
                 left: self.reach,
                 right: self.reach,
             };
             if let Some(keys) = &self.keys {
-                call.biases.push(Bias::Relative { vectors: relative(keys), query_bias: None });
+                let (vectors, scale) = (relative(keys), call.score.scale());
+                call.biases.push(Bias::Relative { vectors, query_bias: None, scale });
             }
             if let Some(values) = &self.values {
                 call.relative_values = Some(relative(values));

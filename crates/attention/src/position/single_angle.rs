@@ -51,13 +51,13 @@ mod layer {
     use std::f64::consts::TAU;
 
     use burn::{module::Module, tensor::Device};
-    use whatwhere_kernels::attention::Magnitude;
+    use whatwhere_kernels::attention::{Angles, Magnitude};
 
     use super::SingleAngle;
     use crate::{
         Error,
         call::{Call, Feature, FeatureKind},
-        heads::{Heads, Sizes},
+        heads::Heads,
         position::PositionLayer,
     };
 
@@ -77,12 +77,12 @@ mod layer {
     }
 
     impl PositionLayer for SingleAngleLayer {
-        fn add_terms(&self, call: &mut Call, _sizes: &Sizes) -> Result<(), Error> {
+        fn add_terms(&self, call: &mut Call) -> Result<(), Error> {
             let Heads { heads, head_dim, .. } = self.heads;
+            let frequencies = vec![TAU / self.settings.period as f64; head_dim];
             call.features.push(Feature {
                 kind: FeatureKind::Polar { magnitude: Magnitude::Softplus, delta: None },
-                frequencies: vec![TAU / self.settings.period as f64; head_dim],
-                amplitude: 1.0,
+                angles: Angles::kept(&frequencies, call.places(), 1.0),
                 channels: 0..head_dim,
                 heads: 0..heads,
             });

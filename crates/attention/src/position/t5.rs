@@ -64,15 +64,15 @@ mod layer {
     use burn::{
         module::{Module, Param},
         nn::Initializer,
-        tensor::{Device, Tensor},
+        tensor::{Device, Int, Tensor, TensorData},
     };
     use whatwhere_kernels::attention::Buckets;
 
     use super::T5;
     use crate::{
         Error,
-        call::{Bias, Call},
-        heads::{Heads, Sizes},
+        call::{Bias, Call, flat},
+        heads::Heads,
         position::PositionLayer,
     };
 
@@ -94,8 +94,14 @@ mod layer {
     }
 
     impl PositionLayer for T5Layer {
-        fn add_terms(&self, call: &mut Call, _sizes: &Sizes) -> Result<(), Error> {
-            call.biases.push(Bias::Buckets(self.table.val(), self.settings.buckets()));
+        fn add_terms(&self, call: &mut Call) -> Result<(), Error> {
+            let (buckets, (left, right)) = (self.settings.buckets(), call.reach());
+            let entries: Vec<i64> =
+                (-(left as isize)..=right as isize).map(|d| buckets.index(d) as i64).collect();
+            let entries = TensorData::new(entries, [left + 1 + right]);
+            let entries = Tensor::<1, Int>::from_data(entries, &self.table.device());
+            let table = self.table.val().select(1, entries); // [heads, distances]
+            call.biases.push(Bias::ByDistance { table: flat(table), left, right });
             Ok(())
         }
     }

@@ -47,8 +47,8 @@ mod layer {
     use super::TransformerXl;
     use crate::{
         Error,
-        call::{Bias, Call, Relative},
-        heads::{Heads, Sizes},
+        call::{Bias, Call, Relative, flat},
+        heads::Heads,
         position::{PositionLayer, Sinusoidal, SinusoidalLayout},
     };
 
@@ -78,12 +78,10 @@ mod layer {
     }
 
     impl PositionLayer for TransformerXlLayer {
-        fn add_terms(&self, call: &mut Call, sizes: &Sizes) -> Result<(), Error> {
+        fn add_terms(&self, call: &mut Call) -> Result<(), Error> {
             let limit = if self.settings.clamp == 0 { usize::MAX } else { self.settings.clamp };
-            let left =
-                (call.first_query + sizes.queries).saturating_sub(call.first_key + 1).min(limit);
-            let right =
-                (call.first_key + sizes.keys).saturating_sub(call.first_query + 1).min(limit);
+            let (left, right) = call.reach();
+            let (left, right) = (left.min(limit), right.min(limit));
             let ([heads, head_dim], width) = (self.content.dims(), self.projection.dims()[0]);
             let waves = Sinusoidal { layout: SinusoidalLayout::Concatenated, ..Default::default() };
             // The paper's R is indexed by query − key, which falls as the distance key − query rises.
@@ -94,9 +92,10 @@ mod layer {
                 .matmul(self.projection.val())
                 .reshape([count, heads, head_dim])
                 .swap_dims(0, 1); // [heads, distances, head_dim]
-            let vectors = Relative { table, left, right };
-            call.biases.push(Bias::Relative { vectors, query_bias: Some(self.distance.val()) });
-            call.query_bias = Some(self.content.val());
+            let vectors = Relative { table: flat(table), per_head: true, left, right };
+            let (query_bias, scale) = (Some(flat(self.distance.val())), call.score.scale());
+            call.biases.push(Bias::Relative { vectors, query_bias, scale });
+            call.query_bias = Some(flat(self.content.val()));
             Ok(())
         }
     }

@@ -27,7 +27,11 @@ mod layer {
     };
 
     use super::Additive;
-    use crate::{call::Compare, heads::Heads, score::ScoreLayer};
+    use crate::{
+        call::{self, flat},
+        heads::Heads,
+        score::ScoreLayer,
+    };
 
     /// The weight at work.
     #[derive(Module, Debug)]
@@ -46,8 +50,8 @@ mod layer {
     }
 
     impl ScoreLayer for AdditiveLayer {
-        fn compare(&self) -> Compare {
-            Compare::Additive { weight: self.weight.val() }
+        fn compare(&self) -> call::Score {
+            call::Score::Additive { weight: flat(self.weight.val()) }
         }
     }
 }

@@ -38,7 +38,7 @@ mod layer {
     use burn::{module::Module, tensor::Device};
 
     use super::Cosine;
-    use crate::{call::Compare, heads::Heads, score::ScoreLayer};
+    use crate::{call, heads::Heads, score::ScoreLayer};
 
     /// Cosine at work.
     #[derive(Module, Debug)]
@@ -54,8 +54,8 @@ mod layer {
     }
 
     impl ScoreLayer for CosineLayer {
-        fn compare(&self) -> Compare {
-            Compare::Cosine { scale: self.scale }
+        fn compare(&self) -> call::Score {
+            call::Score::Cosine { scale: self.scale }
         }
     }
 }

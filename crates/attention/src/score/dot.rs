@@ -38,7 +38,7 @@ mod layer {
     use burn::{module::Module, tensor::Device};
 
     use super::Dot;
-    use crate::{call::Compare, heads::Heads, score::ScoreLayer};
+    use crate::{call, heads::Heads, score::ScoreLayer};
 
     /// Dot at work.
     #[derive(Module, Debug)]
@@ -54,8 +54,8 @@ mod layer {
     }
 
     impl ScoreLayer for DotLayer {
-        fn compare(&self) -> Compare {
-            Compare::Dot { scale: self.scale }
+        fn compare(&self) -> call::Score {
+            call::Score::Dot { scale: self.scale }
         }
     }
 }

@@ -28,7 +28,7 @@ mod layer {
     };
 
     use super::General;
-    use crate::{call::Compare, heads::Heads, score::ScoreLayer};
+    use crate::{call, heads::Heads, score::ScoreLayer};
 
     /// The form at work.
     #[derive(Module, Debug)]
@@ -56,8 +56,8 @@ mod layer {
             q.matmul(self.weight.val().unsqueeze::<4>())
         }
 
-        fn compare(&self) -> Compare {
-            Compare::Dot { scale: self.scale }
+        fn compare(&self) -> call::Score {
+            call::Score::Dot { scale: self.scale }
         }
     }
 }
@@ -67,7 +67,7 @@ mod tests {
     use burn::tensor::{Device, Distribution, Tensor};
 
     use super::*;
-    use crate::{call::Compare, heads::Heads, score::ScoreLayer};
+    use crate::{call, heads::Heads, score::ScoreLayer};
 
     #[test]
     fn what_is_computed_is_what_is_said() {
@@ -76,7 +76,7 @@ mod tests {
         let layer = GeneralLayer::new(&General {}, &heads, &device);
         let q = Tensor::<4>::random([1, 1, 1, 16], Distribution::Normal(0.0, 1.0), &device);
         let turned: Vec<f32> = layer.queries(q.clone()).into_data().try_into_vec().unwrap();
-        let Compare::Dot { scale } = layer.compare() else { unreachable!() };
+        let call::Score::Dot { scale } = layer.compare() else { unreachable!() };
         let q: Vec<f32> = q.into_data().try_into_vec().unwrap();
         let weight: Vec<f32> = layer.weight.val().into_data().try_into_vec().unwrap();
         for (column, turned) in turned.into_iter().enumerate() {

@@ -11,7 +11,7 @@ use burn::tensor::{Device, Tensor};
 
 use crate::{Error, axis::axis};
 #[cfg(feature = "burn")]
-use crate::{call::Compare, heads::Heads};
+use crate::{call, heads::Heads};
 
 /// Settings of a score.
 pub trait ScoreSettings {
@@ -51,7 +51,7 @@ pub trait ScoreLayer {
     }
 
     /// How queries and keys are then compared.
-    fn compare(&self) -> Compare;
+    fn compare(&self) -> call::Score;
 }
 
 #[cfg(feature = "burn")]
@@ -60,7 +60,7 @@ impl ScoreLayer for ScoreModule {
         self.role().queries(q)
     }
 
-    fn compare(&self) -> Compare {
+    fn compare(&self) -> call::Score {
         self.role().compare()
     }
 }

@@ -19,7 +19,7 @@ mod layer {
     use burn::{module::Module, tensor::Device};
 
     use super::ScaledDot;
-    use crate::{call::Compare, heads::Heads, score::ScoreLayer};
+    use crate::{call, heads::Heads, score::ScoreLayer};
 
     /// Scaled dot at work.
     #[derive(Module, Debug)]
@@ -35,8 +35,8 @@ mod layer {
     }
 
     impl ScoreLayer for ScaledDotLayer {
-        fn compare(&self) -> Compare {
-            Compare::Dot { scale: self.scale }
+        fn compare(&self) -> call::Score {
+            call::Score::Dot { scale: self.scale }
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Biases: what is added to a score for the places of its query and key.
 //!
-//! Distance is `key place − query place`. Biases that depend on the head and the distance alone
-//! ([`Bias::Slopes`], [`Bias::Buckets`], [`Bias::Table`]) are expanded to one value per head and distance,
-//! `queries + keys − 1` of them, added along diagonals of a tile, and their gradients collected the same way.
-//! [`Bias::Relative`] is a band product inside the tile. Only [`Bias::Dense`] is as large as the scores.
+//! Distance is `key place − query place`. [`Bias::ByDistance`] depends on the head and the distance alone: all of them
+//! become one value per head and distance, `queries + keys − 1` of them, added along diagonals of a tile, and their
+//! gradients are collected the same way. [`Bias::Relative`] is a band product inside the tile. Only [`Bias::Dense`] is as
+//! large as the scores.
 
 use std::ops::Range;
 
@@ -13,25 +13,13 @@ use crate::{
     error::{expect_len, expect_range},
 };
 
-/// One term added to the scores after the soft cap.
-#[derive(Clone, Copy, Debug)]
-pub enum Bias<'a> {
-    /// ALiBi: `−slope[head] · |distance|`.
-    Slopes {
-        /// `[heads]`, learned or fixed.
-        slopes: &'a [f32],
-    },
-    /// T5: `table[head, bucket(distance)]`.
-    Buckets {
-        /// `[heads, buckets.count]`, learned.
-        table: &'a [f32],
-        /// How distances fall into buckets.
-        buckets: Buckets,
-    },
-    /// `table[head, clamp(distance, −left, right) + left]`.
-    Table {
-        /// `[heads, left + 1 + right]`, learned.
-        table: &'a [f32],
+/// One term added to the scores after the soft cap, over values `T`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bias<T> {
+    /// `table[head, clamp(distance, −left, right) + left]`: ALiBi, T5, and any other function of head and distance.
+    ByDistance {
+        /// `[heads, left + 1 + right]`.
+        table: T,
         /// Distances to the left that are told apart.
         left: usize,
         /// Distances to the right that are told apart.
@@ -42,16 +30,16 @@ pub enum Bias<'a> {
     /// (query bias `v`; the table holds the projected distances).
     Relative {
         /// The vectors and their reach; as wide as a key.
-        vectors: Relative<'a>,
-        /// `[heads, head_dim]`, learned.
-        query_bias: Option<&'a [f32]>,
+        vectors: Relative<T>,
+        /// `[heads, head_dim]`.
+        query_bias: Option<T>,
         /// Factor on the term, usually the score's own.
         scale: f32,
     },
     /// `values[batch, head, query, key]`; sizes of 1 are broadcast. −∞ hides a pair.
     Dense {
         /// The bias in row-major order.
-        values: &'a [f32],
+        values: T,
         /// Its four sizes, each 1 or the call's own.
         shape: [usize; 4],
         /// Whether to compute its gradient, which is as large as `values`.
@@ -59,11 +47,35 @@ pub enum Bias<'a> {
     },
 }
 
-/// Learned vectors by clipped distance, `table[head, clamp(distance, −left, right) + left]`.
-#[derive(Clone, Copy, Debug)]
-pub struct Relative<'a> {
+impl<T> Bias<T> {
+    /// The same bias over other values; `f` gets each with its name.
+    pub fn map<'t, U>(&'t self, f: &mut impl FnMut(&'static str, &'t T) -> U) -> Bias<U> {
+        match self {
+            Self::ByDistance { table, left, right } => {
+                Bias::ByDistance { table: f("table", table), left: *left, right: *right }
+            }
+            Self::Relative { vectors, query_bias, scale } => Bias::Relative {
+                vectors: vectors.map(f),
+                query_bias: query_bias.as_ref().map(|v| f("query_bias", v)),
+                scale: *scale,
+            },
+            Self::Dense { values, shape, learned } => {
+                Bias::Dense { values: f("values", values), shape: *shape, learned: *learned }
+            }
+        }
+    }
+
+    /// Whether it has a gradient.
+    pub fn learns(&self) -> bool {
+        !matches!(self, Self::Dense { learned: false, .. })
+    }
+}
+
+/// Vectors by clipped distance, `table[head, clamp(distance, −left, right) + left]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Relative<T> {
     /// `[heads or 1, left + 1 + right, width]`.
-    pub table: &'a [f32],
+    pub table: T,
     /// One table for every head, or one for all.
     pub per_head: bool,
     /// Distances to the left that are told apart.
@@ -72,15 +84,16 @@ pub struct Relative<'a> {
     pub right: usize,
 }
 
-impl<'a> Relative<'a> {
+impl<T> Relative<T> {
+    /// The same vectors over other values.
+    pub fn map<'t, U>(&'t self, f: &mut impl FnMut(&'static str, &'t T) -> U) -> Relative<U> {
+        let Self { table, per_head, left, right } = self;
+        Relative { table: f("table", table), per_head: *per_head, left: *left, right: *right }
+    }
+
     /// Number of clipped distances.
     pub fn count(&self) -> usize {
         self.left + 1 + self.right
-    }
-
-    /// The row of the table for a distance.
-    pub fn index(&self, distance: isize) -> usize {
-        clip(distance, self.left, self.right)
     }
 
     /// Where the vectors of `head`, each `width` wide, lie in the table.
@@ -89,9 +102,11 @@ impl<'a> Relative<'a> {
         let start = if self.per_head { head * len } else { 0 };
         start..start + len
     }
+}
 
+impl<'a> Relative<&'a [f32]> {
     /// The vectors of `head`, each `width` wide.
-    pub fn head(&self, head: usize, width: usize) -> &'a [f32] {
+    pub(crate) fn head(&self, head: usize, width: usize) -> &'a [f32] {
         &self.table[self.head_range(head, width)]
     }
 
@@ -117,74 +132,10 @@ fn table_len(sizes: &[usize; 4]) -> Result<usize, Error> {
         .ok_or(Error::TooLarge)
 }
 
-/// How T5 sorts distances into buckets: half of them exact, the rest logarithmic up to `max_distance`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Buckets {
-    /// Number of buckets per head.
-    pub count: usize,
-    /// Distances from here on share the last bucket.
-    pub max_distance: usize,
-    /// Keys after the query get the upper half of the buckets; otherwise they share bucket 0.
-    pub bidirectional: bool,
-}
-
-impl Buckets {
-    /// The bucket of a distance.
-    pub fn index(&self, distance: isize) -> usize {
-        let (count, offset, far) = if self.bidirectional {
-            let half = self.count / 2;
-            (half, if distance > 0 { half } else { 0 }, distance.unsigned_abs())
-        } else {
-            (self.count, 0, (-distance).max(0) as usize)
-        };
-        let exact = count / 2;
-        if far < exact {
-            return offset + far;
-        }
-        // Computed in f32 with the operations of the published code, so that no distance near a
-        // bucket's edge falls to the other side.
-        let log = (far as f32 / exact as f32).ln() / (self.max_distance as f32 / exact as f32).ln()
-            * (count - exact) as f32;
-        offset + (exact + log as usize).min(count - 1)
-    }
-
-    fn check(&self) -> Result<(), Error> {
-        let least = if self.bidirectional { 4 } else { 2 };
-        let even = !self.bidirectional || self.count.is_multiple_of(2);
-        expect_range(
-            "buckets.count",
-            self.count,
-            self.count >= least && even,
-            "2 and more (bidirectional: even, 4 and more)",
-        )?;
-        let exact = if self.bidirectional { self.count / 4 } else { self.count / 2 };
-        expect_range(
-            "buckets.max_distance",
-            self.max_distance,
-            self.max_distance > exact,
-            "more than the exact buckets",
-        )
-    }
-}
-
-/// ALiBi's slopes for any number of heads: `2^(−8h/n)` for a power of two, otherwise those of the power
-/// below followed by every other slope of the power above.
-pub fn alibi_slopes(heads: usize) -> Vec<f32> {
-    let power = |n: usize| (1..=n).map(move |h| 2f64.powf(-8.0 * h as f64 / n as f64) as f32);
-    let below = 1 << heads.max(1).ilog2();
-    power(below).chain(power(2 * below).step_by(2)).take(heads).collect()
-}
-
-impl Bias<'_> {
+impl Bias<&[f32]> {
     pub(crate) fn check(&self, shape: &Shape) -> Result<(), Error> {
         match self {
-            Bias::Slopes { slopes } => expect_len("slopes", slopes.len(), shape.heads),
-            Bias::Buckets { table, buckets } => {
-                buckets.check()?;
-                let expected = shape.heads.checked_mul(buckets.count).ok_or(Error::TooLarge)?;
-                expect_len("bucket table", table.len(), expected)
-            }
-            Bias::Table { table, left, right } => {
+            Bias::ByDistance { table, left, right } => {
                 let expected = table_len(&[shape.heads, *left, *right, 1])?;
                 expect_len("distance table", table.len(), expected)
             }
@@ -213,106 +164,14 @@ impl Bias<'_> {
             }
         }
     }
-
-    /// Whether the bias depends on the head and the distance alone.
-    pub(crate) fn is_by_distance(&self) -> bool {
-        matches!(self, Bias::Slopes { .. } | Bias::Buckets { .. } | Bias::Table { .. })
-    }
-
-    /// Adds the values for every head and distance to `out`, `[heads, distances]`.
-    pub(crate) fn expand(&self, distances: Range<isize>, out: &mut [f32]) {
-        self.visit(distances, |at, index, factor| match self {
-            Bias::Slopes { slopes: values }
-            | Bias::Buckets { table: values, .. }
-            | Bias::Table { table: values, .. } => out[at] += factor * values[index],
-            Bias::Relative { .. } | Bias::Dense { .. } => {}
-        });
-    }
-
-    /// The gradient of [`Self::expand`]: adds `d`, `[heads, distances]`, to the learned values' gradient.
-    pub(crate) fn contract(&self, distances: Range<isize>, d: &[f32], out: &mut [f32]) {
-        self.visit(distances, |at, index, factor| out[index] += factor * d[at]);
-    }
-
-    /// Calls `visit(place in [heads, distances], index of the learned value, factor)` for every head and distance.
-    fn visit(&self, distances: Range<isize>, mut visit: impl FnMut(usize, usize, f32)) {
-        let span = distances.len();
-        let (heads, count) = match self {
-            Bias::Slopes { slopes } => (slopes.len(), 1),
-            Bias::Buckets { table, buckets } => (table.len() / buckets.count, buckets.count),
-            Bias::Table { table, left, right } => {
-                (table.len() / (left + 1 + right), left + 1 + right)
-            }
-            Bias::Relative { .. } | Bias::Dense { .. } => return,
-        };
-        for (i, distance) in distances.enumerate() {
-            let (index, factor) = match self {
-                Bias::Slopes { .. } => (0, -(distance.unsigned_abs() as f32)),
-                Bias::Buckets { buckets, .. } => (buckets.index(distance), 1.0),
-                Bias::Table { left, right, .. } => (clip(distance, *left, *right), 1.0),
-                Bias::Relative { .. } | Bias::Dense { .. } => return,
-            };
-            for head in 0..heads {
-                visit(head * span + i, head * count + index, factor);
-            }
-        }
-    }
-
-    /// Length of the learned values' gradient: the slice's own length, 0 for a fixed dense bias.
-    pub fn gradient_len(&self) -> usize {
-        match self {
-            Bias::Slopes { slopes } => slopes.len(),
-            Bias::Buckets { table, .. } | Bias::Table { table, .. } => table.len(),
-            Bias::Relative { vectors, .. } => vectors.table.len(),
-            Bias::Dense { values, learned, .. } => {
-                if *learned {
-                    values.len()
-                } else {
-                    0
-                }
-            }
-        }
-    }
 }
 
-fn clip(distance: isize, left: usize, right: usize) -> usize {
-    (distance.max(-(left as isize)).min(right as isize) + left as isize) as usize
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn causal_buckets_are_those_of_t5() {
-        let buckets = Buckets { count: 32, max_distance: 128, bidirectional: false };
-        let cases = [
-            (0, 0),
-            (15, 15),
-            (16, 16),
-            (20, 17),
-            (24, 19),
-            (32, 21),
-            (64, 26),
-            (96, 29),
-            (112, 30),
-            (113, 31),
-            (5000, 31),
-            (-3, 0),
-        ];
-        for (back, bucket) in cases {
-            assert_eq!(buckets.index(-back), bucket, "{back} back");
-        }
-    }
-
-    #[test]
-    fn slopes_follow_the_published_sequence_for_any_head_count() {
-        assert_eq!(alibi_slopes(4), [0.25, 0.0625, 0.015625, 0.00390625]);
-        let eight = alibi_slopes(8);
-        assert_eq!((eight[0], eight[7]), (0.5, 1.0 / 256.0));
-        let twelve = alibi_slopes(12);
-        assert_eq!(twelve.len(), 12);
-        assert_eq!(twelve[..8], eight);
-        assert_eq!(twelve[8], 2f32.powf(-0.5));
-    }
+/// Where every distance of a call lies in a table of `left + 1 + right`.
+pub(crate) fn entries(
+    distances: Range<isize>,
+    left: usize,
+    right: usize,
+) -> impl Iterator<Item = usize> {
+    let (left, right) = (left as isize, right as isize);
+    distances.map(move |distance| (distance.max(-left).min(right) + left) as usize)
 }

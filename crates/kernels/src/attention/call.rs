@@ -1,17 +1,24 @@
 //! What one attention call computes: the choices, gathered in one value.
+//!
+//! [`Call`] is generic over what it holds of each thing that can learn. Over slices it is an [`Attention`], which computes;
+//! over vectors it is what the backward pass makes, over f64 what the reference reads, and elsewhere ranges of one flat
+//! tensor, or tensors. [`Call::map`] goes from one to the other, so nothing learned can be forgotten on the way.
 
 use std::ops::Range;
 
 use crate::{
-    Error, Pooled,
+    Error,
     attention::{Bias, Feature, Relative, Score, Shape, pattern::Pattern},
     error::{expect_len, expect_range},
     simd::Simd,
 };
 
-/// One attention call: every choice, checked when it is used.
-#[derive(Clone)]
-pub struct Attention<'a> {
+/// A call that can be computed: over slices, checked when it is used.
+pub type Attention<'a> = Call<&'a [f32], &'a dyn Pattern>;
+
+/// One attention call: every choice, over values `T` and a pattern `P`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call<T, P> {
     /// The sizes.
     pub shape: Shape,
     /// Place of the first query; in decoding, the number of tokens before it.
@@ -21,33 +28,33 @@ pub struct Attention<'a> {
     /// Keys for which each head of `k` and `v` has space, of which the first `shape.keys` are present; `shape.keys` if
     /// absent. A cache that grows in place has more capacity than keys. The forward pass alone takes it.
     pub capacity: Option<usize>,
-    /// Added to every query before its features, `[heads, head_dim]`, learned (Transformer-XL's `u`).
-    pub query_bias: Option<&'a [f32]>,
+    /// Added to every query before its features, `[heads, head_dim]` (Transformer-XL's `u`).
+    pub query_bias: Option<T>,
     /// What places do to queries and keys.
-    pub features: Vec<Feature<'a>>,
+    pub features: Vec<Feature<T>>,
     /// How queries and keys are compared.
-    pub score: Score<'a>,
+    pub score: Score<T>,
     /// `cap · tanh(score / cap)` bounds the compared score.
     pub soft_cap: Option<f32>,
     /// What is added to the scores.
-    pub biases: Vec<Bias<'a>>,
+    pub biases: Vec<Bias<T>>,
     /// Which keys a query may see.
-    pub pattern: &'a dyn Pattern,
+    pub pattern: P,
     /// Luong's Gaussian on the weights.
-    pub focus: Option<Focus<'a>>,
+    pub focus: Option<Focus<T>>,
     /// Random loss of weights in training.
     pub dropout: Option<Dropout>,
     /// Shaw's values: `Σ_key weight · table[clipped distance]` joins the output; as wide as a value.
-    pub relative_values: Option<Relative<'a>>,
+    pub relative_values: Option<Relative<T>>,
     /// The instruction set to run on; [`Simd::detect`] unless a test or benchmark forces another.
     pub simd: Simd,
 }
 
 /// Luong's local-p: weights are multiplied by `exp(−(key − center)² / (2 deviation²))` and not renormalised.
-#[derive(Clone, Copy, Debug)]
-pub struct Focus<'a> {
-    /// Predicted place for each query, `[batch, heads, queries]`, learned.
-    pub centers: &'a [f32],
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Focus<T> {
+    /// Predicted place for each query, `[batch, heads, queries]`.
+    pub centers: T,
     /// Standard deviation, in places; the paper uses half the window's radius.
     pub deviation: f32,
 }
@@ -82,95 +89,9 @@ pub struct Output {
     pub lse: Vec<f32>,
 }
 
-/// What the backward pass makes, one slice for each thing that can learn. Empty where a call has no such thing.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Gradients {
-    /// Of the queries.
-    pub q: Vec<f32>,
-    /// Of the keys.
-    pub k: Vec<f32>,
-    /// Of the values.
-    pub v: Vec<f32>,
-    /// Of the additive score's weight.
-    pub score: Vec<f32>,
-    /// Of the query bias.
-    pub query_bias: Vec<f32>,
-    /// Of each feature's δ.
-    pub features: Vec<Vec<f32>>,
-    /// Of each bias.
-    pub biases: Vec<BiasGradient>,
-    /// Of the relative values' table.
-    pub relative_values: Vec<f32>,
-    /// Of the focus centers.
-    pub centers: Vec<f32>,
-}
-
-/// Gradient of one bias.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct BiasGradient {
-    /// Of the slopes, the table or the dense values.
-    pub table: Vec<f32>,
-    /// Of a relative bias's query bias.
-    pub query_bias: Vec<f32>,
-}
-
-impl Gradients {
-    /// Zeros of the right lengths.
-    pub fn zeros(attention: &Attention) -> Self {
-        let shape = &attention.shape;
-        Self {
-            q: touched(shape.q_len()),
-            k: touched(shape.k_len()),
-            v: touched(shape.v_len()),
-            ..Self::zeros_of_learned(attention)
-        }
-    }
-
-    /// The same with those of q, k and v from the pool, and of any values: for [`Attention::backward_into`], which
-    /// overwrites them. As a [`Pooled`] each goes back to it.
-    pub fn pooled(attention: &Attention) -> Self {
-        let shape = &attention.shape;
-        Self {
-            q: Pooled::uncleared(shape.q_len()).into(),
-            k: Pooled::uncleared(shape.k_len()).into(),
-            v: Pooled::uncleared(shape.v_len()).into(),
-            ..Self::zeros_of_learned(attention)
-        }
-    }
-
-    /// Zeros for everything but q, k and v.
-    pub(crate) fn zeros_of_learned(attention: &Attention) -> Self {
-        let zeros = |len: Option<usize>| vec![0.0; len.unwrap_or(0)];
-        Self {
-            q: Vec::new(),
-            k: Vec::new(),
-            v: Vec::new(),
-            score: match attention.score {
-                Score::Additive { weight } => vec![0.0; weight.len()],
-                Score::Dot { .. } | Score::Cosine { .. } => Vec::new(),
-            },
-            query_bias: zeros(attention.query_bias.map(<[f32]>::len)),
-            features: attention.features.iter().map(|f| vec![0.0; f.gradient_len()]).collect(),
-            biases: attention
-                .biases
-                .iter()
-                .map(|bias| BiasGradient {
-                    table: vec![0.0; bias.gradient_len()],
-                    query_bias: match bias {
-                        Bias::Relative { query_bias: Some(v), .. } => vec![0.0; v.len()],
-                        _ => Vec::new(),
-                    },
-                })
-                .collect(),
-            relative_values: zeros(attention.relative_values.map(|r| r.table.len())),
-            centers: zeros(attention.focus.map(|f| f.centers.len())),
-        }
-    }
-}
-
-impl<'a> Attention<'a> {
+impl<T, P> Call<T, P> {
     /// Plain scaled dot attention under a pattern; the other choices are fields to set.
-    pub fn new(shape: Shape, pattern: &'a dyn Pattern) -> Self {
+    pub fn new(shape: Shape, pattern: P) -> Self {
         Self {
             shape,
             first_query: 0,
@@ -191,14 +112,120 @@ impl<'a> Attention<'a> {
 
     /// Places of the queries.
     pub fn query_places(&self) -> Range<usize> {
-        self.first_query..self.first_query + self.shape.queries
+        self.first_query..self.first_query.saturating_add(self.shape.queries)
     }
 
     /// Places of the keys.
     pub fn key_places(&self) -> Range<usize> {
-        self.first_key..self.first_key + self.shape.keys
+        self.first_key..self.first_key.saturating_add(self.shape.keys)
     }
 
+    /// Places from the first to the last of queries and keys.
+    pub fn places(&self) -> Range<usize> {
+        let (queries, keys) = (self.query_places(), self.key_places());
+        queries.start.min(keys.start)..queries.end.max(keys.end)
+    }
+
+    /// How far the farthest key stands to the left and to the right of a query.
+    pub fn reach(&self) -> (usize, usize) {
+        let (queries, keys) = (self.query_places(), self.key_places());
+        let before = |end: usize, start: usize| end.saturating_sub(start).saturating_sub(1);
+        (before(queries.end, keys.start), before(keys.end, queries.start))
+    }
+
+    /// The same call over other values, under another pattern.
+    pub fn map<'t, U, Q>(&'t self, pattern: Q, mut f: impl FnMut(&'t T) -> U) -> Call<U, Q> {
+        self.map_named(pattern, |_, value| f(value))
+    }
+
+    /// Everything that can learn, in the order of [`Self::map`].
+    pub fn values(&self) -> Vec<&T> {
+        let mut values = Vec::new();
+        self.map((), |value| values.push(value));
+        values
+    }
+
+    /// [`Self::map`], with the name of each value.
+    pub fn map_named<'t, U, Q>(
+        &'t self,
+        pattern: Q,
+        mut f: impl FnMut(Name, &'t T) -> U,
+    ) -> Call<U, Q> {
+        let f = &mut f;
+        let score = self.score.map(&mut |value, x| f(Name::new("score", value), x));
+        let query_bias = self.query_bias.as_ref().map(|u| f(Name::new("query_bias", "u"), u));
+        let features = self.features.iter().enumerate().map(|(i, feature)| {
+            feature.map(&mut |value, x| f(Name::new("features", value).at(i), x))
+        });
+        let features = features.collect();
+        let biases = self
+            .biases
+            .iter()
+            .enumerate()
+            .map(|(i, bias)| bias.map(&mut |value, x| f(Name::new("biases", value).at(i), x)));
+        let biases = biases.collect();
+        let relative_values = self
+            .relative_values
+            .as_ref()
+            .map(|vectors| vectors.map(&mut |value, x| f(Name::new("relative_values", value), x)));
+        let focus = self.focus.as_ref().map(|Focus { centers, deviation }| Focus {
+            centers: f(Name::new("focus", "centers"), centers),
+            deviation: *deviation,
+        });
+        let Self { shape, first_query, first_key, capacity, soft_cap, dropout, simd, .. } = *self;
+        Call {
+            shape,
+            first_query,
+            first_key,
+            capacity,
+            query_bias,
+            features,
+            score,
+            soft_cap,
+            biases,
+            pattern,
+            focus,
+            dropout,
+            relative_values,
+            simd,
+        }
+    }
+
+    /// Width of a compared query or key of `head`: `head_dim`, and one more for each polar channel.
+    pub(crate) fn width(&self, head: usize) -> usize {
+        self.shape.head_dim + self.features.iter().map(|f| f.widening(head)).sum::<usize>()
+    }
+}
+
+/// Names a value of a call, as in `biases[0].table`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Name {
+    field: &'static str,
+    index: Option<usize>,
+    value: &'static str,
+}
+
+impl Name {
+    fn new(field: &'static str, value: &'static str) -> Self {
+        Self { field, index: None, value }
+    }
+
+    fn at(self, index: usize) -> Self {
+        Self { index: Some(index), ..self }
+    }
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        let Self { field, index, value } = self;
+        match index {
+            Some(index) => write!(f, "{field}[{index}].{value}"),
+            None => write!(f, "{field}.{value}"),
+        }
+    }
+}
+
+impl Attention<'_> {
     /// Checks the choices; every entry point does so first.
     pub fn check(&self) -> Result<(), Error> {
         self.shape.check()?;
@@ -305,19 +332,6 @@ impl<'a> Attention<'a> {
         let v = &inputs.v[held.v_head(batch, kv_head)][..keys * value_dim];
         (k, v)
     }
-
-    /// Width of a compared query or key of `head`: `head_dim`, and one more for each polar channel.
-    pub(crate) fn width(&self, head: usize) -> usize {
-        self.shape.head_dim + self.features.iter().map(|f| f.widening(head)).sum::<usize>()
-    }
-}
-
-/// Zeros whose pages exist already. Memory that several threads touch first at the same time costs several times as
-/// much as memory touched by one (measured: 10 ms against 2 ms for the gradients of a 4 ms backward pass).
-pub(crate) fn touched(len: usize) -> Vec<f32> {
-    let mut values = Vec::with_capacity(len);
-    values.resize(len, 0.0);
-    values
 }
 
 fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {

@@ -4,7 +4,7 @@
 //! it by the place alone: `x → (μ(x) cos φ, μ(x) sin φ)` with `φ = place·θ_c`, plus `δ_c` for keys.
 //! A polar channel becomes two; the widened vectors exist for one tile at a time only.
 
-use std::{f32::consts::TAU, ops::Range};
+use std::{f32::consts::TAU, ops::Range, sync::Arc};
 
 use crate::{
     Error,
@@ -15,9 +15,10 @@ use crate::{
 /// Cosines and sines of `place · frequency`, for a run of places.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Angles {
-    first: usize,
-    count: usize,
-    /// `[places, count]` each.
+    frequencies: Vec<f64>,
+    amplitude: f64,
+    places: Range<usize>,
+    /// `[places, frequencies]` each.
     cos: Vec<f32>,
     sin: Vec<f32>,
 }
@@ -32,7 +33,8 @@ impl Angles {
                 .map(|(angle, _)| (amplitude * function(angle)) as f32)
                 .collect::<Vec<f32>>()
         };
-        Self { first: places.start, count: frequencies.len(), cos: at(f64::cos), sin: at(f64::sin) }
+        let (cos, sin) = (at(f64::cos), at(f64::sin));
+        Self { frequencies: frequencies.to_vec(), amplitude, places, cos, sin }
     }
 
     /// Rotary's geometric frequencies `base^(−2i/width)`, one per pair of `width` channels.
@@ -47,31 +49,42 @@ impl Angles {
 
     /// Cosines and sines at one place, one per frequency.
     pub fn at(&self, place: usize) -> (&[f32], &[f32]) {
-        let row = (place - self.first) * self.count..(place - self.first + 1) * self.count;
-        (&self.cos[row.clone()], &self.sin[row])
+        let (row, count) = (place - self.places.start, self.frequencies.len());
+        (&self.cos[row * count..(row + 1) * count], &self.sin[row * count..(row + 1) * count])
     }
 
-    fn places(&self) -> Range<usize> {
-        self.first..self.first + self.cos.len().checked_div(self.count).unwrap_or(0)
+    /// Radians per place.
+    pub fn frequencies(&self) -> &[f64] {
+        &self.frequencies
+    }
+
+    /// The factor on cosine and sine.
+    pub fn amplitude(&self) -> f64 {
+        self.amplitude
+    }
+
+    /// The places of the table.
+    pub fn places(&self) -> &Range<usize> {
+        &self.places
     }
 }
 
-/// A feature on some channels of some heads. Channels without a feature are compared as they are.
-#[derive(Clone, Debug)]
-pub struct Feature<'a> {
+/// A feature on some channels of some heads, over values `T`. Channels without a feature are compared as they are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Feature<T> {
     /// What is done to the channels.
-    pub kind: FeatureKind<'a>,
+    pub kind: FeatureKind<T>,
     /// Which channels; features must not overlap within a head.
     pub channels: Range<usize>,
     /// Which query heads.
     pub heads: Range<usize>,
     /// The angles, covering every place of the call.
-    pub angles: &'a Angles,
+    pub angles: Arc<Angles>,
 }
 
 /// The kinds of feature.
-#[derive(Clone, Copy, Debug)]
-pub enum FeatureKind<'a> {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FeatureKind<T> {
     /// Turns pairs of channels; one frequency per pair.
     Rotary {
         /// Which channels form a pair.
@@ -81,9 +94,9 @@ pub enum FeatureKind<'a> {
     Polar {
         /// From a channel's value to a magnitude.
         magnitude: Magnitude,
-        /// Phase added to keys, `[heads, channels]` over all heads, learned; used clamped to [−2π, 0],
+        /// Phase added to keys, `[heads, channels]` over all heads; used clamped to [−2π, 0],
         /// with the gradient 0 outside.
-        delta: Option<&'a [f32]>,
+        delta: Option<T>,
     },
 }
 
@@ -120,7 +133,20 @@ pub enum Magnitude {
 /// The range of δ in the paper, `[−2π, 0]`.
 pub const DELTA_RANGE: (f32, f32) = (-TAU, 0.0);
 
-impl Feature<'_> {
+impl<T> Feature<T> {
+    /// The same feature over other values; `f` gets each with its name.
+    pub fn map<'t, U>(&'t self, f: &mut impl FnMut(&'static str, &'t T) -> U) -> Feature<U> {
+        let kind = match &self.kind {
+            FeatureKind::Rotary { layout } => FeatureKind::Rotary { layout: *layout },
+            FeatureKind::Polar { magnitude, delta } => FeatureKind::Polar {
+                magnitude: *magnitude,
+                delta: delta.as_ref().map(|delta| f("delta", delta)),
+            },
+        };
+        let (channels, heads) = (self.channels.clone(), self.heads.clone());
+        Feature { kind, channels, heads, angles: self.angles.clone() }
+    }
+
     /// How many compared channels this feature adds for a head in its range.
     pub(crate) fn widening(&self, head: usize) -> usize {
         match self.kind {
@@ -129,14 +155,16 @@ impl Feature<'_> {
         }
     }
 
-    /// Length of δ, or 0.
-    pub fn gradient_len(&self) -> usize {
-        match self.kind {
-            FeatureKind::Polar { delta: Some(delta), .. } => delta.len(),
-            _ => 0,
+    /// δ, where there is one.
+    pub fn delta(&self) -> Option<&T> {
+        match &self.kind {
+            FeatureKind::Polar { delta, .. } => delta.as_ref(),
+            FeatureKind::Rotary { .. } => None,
         }
     }
+}
 
+impl Feature<&[f32]> {
     pub(crate) fn check(
         &self,
         shape: &Shape,
@@ -173,7 +201,7 @@ impl Feature<'_> {
                 width
             }
         };
-        expect_len("angles' frequencies", self.angles.count, frequencies)?;
+        expect_len("angles' frequencies", self.angles.frequencies.len(), frequencies)?;
         let covered = self.angles.places();
         for (what, places) in [("queries' places", queries), ("keys' places", keys)] {
             let inside = frequencies == 0

@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use crate::attention::{
-    Attention, Bias, BiasGradient, DELTA_RANGE, FeatureKind, Gradients, Score,
+    Attention, Bias, Call, DELTA_RANGE, FeatureKind, Focus, Gradients, Score,
+    bias::entries,
+    gradients::zeros_of_learned,
     head::Head,
     plan::{Plan, distances},
 };
@@ -21,8 +23,8 @@ pub(crate) struct LearnedHead {
     head: usize,
     /// Of the biases by distance, one value per distance.
     pub(crate) by_distance: Vec<f32>,
-    /// Of each relative bias: its table and its query bias.
-    pub(crate) relative: Vec<BiasGradient>,
+    /// Of each relative bias.
+    pub(crate) relative: Vec<RelativeGradient>,
     /// Of the head's relative values.
     pub(crate) relative_values: Vec<f32>,
     /// Of the head's query bias.
@@ -36,11 +38,16 @@ pub(crate) struct LearnedHead {
     pub(crate) dense: Vec<DenseBlock>,
 }
 
+/// The gradients of one head's share of a relative bias.
+#[derive(Debug)]
+pub(crate) struct RelativeGradient {
+    pub(crate) table: Vec<f32>,
+    pub(crate) query_bias: Vec<f32>,
+}
+
 /// The part of a dense bias's gradient that lies above a task's keys.
 #[derive(Debug)]
 pub(crate) struct DenseBlock {
-    /// Index of the bias in the call.
-    index: usize,
     /// Where the head's first line starts in the bias.
     start: usize,
     shape: [usize; 4],
@@ -64,6 +71,16 @@ impl DenseBlock {
     }
 }
 
+impl DenseBlock {
+    /// Adds the block to the bias's gradient.
+    fn add_to(&self, sums: &mut [f32]) {
+        let width = self.keys.len();
+        for (line, values) in self.values.chunks_exact(width.max(1)).enumerate() {
+            add(sums, self.start + line * self.shape[3] + self.keys.start, values);
+        }
+    }
+}
+
 impl Learned {
     /// Makes room for one more head.
     pub(crate) fn head(&mut self, head: &Head, keys: &Range<usize>) -> &mut LearnedHead {
@@ -78,13 +95,14 @@ impl LearnedHead {
         let attention = head.attention();
         let shape = attention.shape;
         let zeros = |wanted: bool, len: usize| vec![0.0; if wanted { len } else { 0 }];
-        let by_distance = attention.biases.iter().any(Bias::is_by_distance);
-        let dense = attention.biases.iter().enumerate().filter_map(|(index, bias)| match bias {
+        let by_distance =
+            attention.biases.iter().any(|bias| matches!(bias, Bias::ByDistance { .. }));
+        let dense = attention.biases.iter().filter_map(|bias| match bias {
             Bias::Dense { shape: sizes, learned: true, .. } => {
                 let keys = if sizes[3] == 1 { 0..1 } else { keys.clone() };
                 let values = vec![0.0; sizes[2] * keys.len()];
                 let start = head.dense_line(sizes, 0);
-                Some(DenseBlock { index, start, shape: *sizes, keys, values })
+                Some(DenseBlock { start, shape: *sizes, keys, values })
             }
             _ => None,
         });
@@ -96,7 +114,7 @@ impl LearnedHead {
                 .plan
                 .relative_keys
                 .iter()
-                .map(|keys| BiasGradient {
+                .map(|keys| RelativeGradient {
                     table: vec![0.0; keys.table.vectors.count() * shape.head_dim],
                     query_bias: zeros(keys.query_bias.is_some(), shape.head_dim),
                 })
@@ -111,7 +129,7 @@ impl LearnedHead {
             deltas: attention
                 .features
                 .iter()
-                .map(|feature| zeros(feature.gradient_len() > 0, feature.channels.len()))
+                .map(|feature| zeros(feature.delta().is_some(), feature.channels.len()))
                 .collect(),
             score: zeros(matches!(attention.score, Score::Additive { .. }), shape.head_dim),
             centers: zeros(attention.focus.is_some(), shape.queries),
@@ -125,27 +143,16 @@ pub(crate) struct Totals<'a> {
     plan: &'a Plan<'a>,
     /// `[heads, distances]`.
     by_distance: Vec<f32>,
-    sums: Sums,
-}
-
-/// Gradients without those of q, k and v.
-struct Sums {
-    score: Vec<f32>,
-    query_bias: Vec<f32>,
-    features: Vec<Vec<f32>>,
-    biases: Vec<BiasGradient>,
-    relative_values: Vec<f32>,
-    centers: Vec<f32>,
+    sums: Call<Vec<f32>, ()>,
 }
 
 impl<'a> Totals<'a> {
     pub(crate) fn new(plan: &'a Plan<'a>) -> Self {
         let attention = plan.attention;
-        let by_distance = attention.biases.iter().any(Bias::is_by_distance);
+        let by_distance =
+            attention.biases.iter().any(|bias| matches!(bias, Bias::ByDistance { .. }));
         let span = if by_distance { distances(attention).len() } else { 0 };
-        let Gradients { score, query_bias, features, biases, relative_values, centers, .. } =
-            Gradients::zeros_of_learned(attention);
-        let sums = Sums { score, query_bias, features, biases, relative_values, centers };
+        let sums = zeros_of_learned(attention);
         Self { plan, by_distance: vec![0.0; attention.shape.heads * span], sums }
     }
 
@@ -162,54 +169,70 @@ impl<'a> Totals<'a> {
         let shape = attention.shape;
         let head = part.head;
         add(by_distance, head * part.by_distance.len(), &part.by_distance);
-        add(&mut sums.query_bias, head * part.query_bias.len(), &part.query_bias);
-        add(&mut sums.score, head * part.score.len(), &part.score);
-        let rows = shape.row_head(part.batch, head).start;
-        add(&mut sums.centers, if part.centers.is_empty() { 0 } else { rows }, &part.centers);
-        for (sum, delta) in sums.features.iter_mut().zip(&part.deltas) {
-            add(sum, head * delta.len(), delta);
+        if let Some(sum) = &mut sums.query_bias {
+            add(sum, head * part.query_bias.len(), &part.query_bias);
         }
-        for (keys, gradient) in plan.relative_keys.iter().zip(&part.relative) {
-            let sum = &mut sums.biases[keys.index];
-            let start = keys.table.vectors.head_range(head, shape.head_dim).start;
-            add(&mut sum.table, start, &gradient.table);
-            add(&mut sum.query_bias, head * gradient.query_bias.len(), &gradient.query_bias);
+        if let Score::Additive { weight: sum } = &mut sums.score {
+            add(sum, head * part.score.len(), &part.score);
         }
-        if let Some(vectors) = &attention.relative_values {
+        if let Some(Focus { centers: sum, .. }) = &mut sums.focus {
+            add(sum, shape.row_head(part.batch, head).start, &part.centers);
+        }
+        for (feature, delta) in sums.features.iter_mut().zip(&part.deltas) {
+            if let FeatureKind::Polar { delta: Some(sum), .. } = &mut feature.kind {
+                add(sum, head * delta.len(), delta);
+            }
+        }
+        if let Some(vectors) = &mut sums.relative_values {
             let start = vectors.head_range(head, shape.value_dim).start;
-            add(&mut sums.relative_values, start, &part.relative_values);
+            add(&mut vectors.table, start, &part.relative_values);
         }
-        for block in &part.dense {
-            let width = block.keys.len();
-            for (line, values) in block.values.chunks_exact(width.max(1)).enumerate() {
-                let start = block.start + line * block.shape[3] + block.keys.start;
-                add(&mut sums.biases[block.index].table, start, values);
+        let (mut relative, mut dense) = (part.relative.iter(), part.dense.iter());
+        for bias in &mut sums.biases {
+            match bias {
+                Bias::ByDistance { .. } | Bias::Dense { learned: false, .. } => {}
+                Bias::Relative { vectors, query_bias, .. } => {
+                    let gradient = relative.next().expect("a part for each relative bias");
+                    let start = vectors.head_range(head, shape.head_dim).start;
+                    add(&mut vectors.table, start, &gradient.table);
+                    if let Some(sum) = query_bias {
+                        add(sum, head * gradient.query_bias.len(), &gradient.query_bias);
+                    }
+                }
+                Bias::Dense { values, .. } => {
+                    dense.next().expect("a block for each dense bias").add_to(values);
+                }
             }
         }
     }
 
     /// Moves the sums where they belong.
-    pub(crate) fn finish(mut self, gradients: &mut Gradients) {
-        let attention = self.plan.attention;
-        for (bias, gradient) in attention.biases.iter().zip(&mut self.sums.biases) {
-            bias.contract(distances(attention), &self.by_distance, &mut gradient.table);
+    pub(crate) fn finish(self, gradients: &mut Gradients) {
+        let Self { plan, by_distance, mut sums } = self;
+        let distances = distances(plan.attention);
+        for bias in &mut sums.biases {
+            if let Bias::ByDistance { table, left, right } = bias {
+                let heads = by_distance.chunks_exact(distances.len());
+                for (table, d) in table.chunks_exact_mut(*left + 1 + *right).zip(heads) {
+                    let entries = entries(distances.clone(), *left, *right);
+                    entries.zip(d).for_each(|(entry, d)| table[entry] += d);
+                }
+            }
         }
-        stop_at_clamp(attention, &mut self.sums.features);
-        let Sums { score, query_bias, features, biases, relative_values, centers } = self.sums;
-        gradients.score = score;
-        gradients.query_bias = query_bias;
-        gradients.features = features;
-        gradients.biases = biases;
-        gradients.relative_values = relative_values;
-        gradients.centers = centers;
+        stop_at_clamp(plan.attention, &mut sums);
+        gradients.learned = sums;
     }
 }
 
 /// δ outside its range was clamped, so nothing flows back to it.
-fn stop_at_clamp(attention: &Attention, d_features: &mut [Vec<f32>]) {
-    for (feature, d_delta) in attention.features.iter().zip(d_features) {
-        if let FeatureKind::Polar { delta: Some(delta), .. } = feature.kind {
-            for (d, delta) in d_delta.iter_mut().zip(delta) {
+fn stop_at_clamp(attention: &Attention, sums: &mut Call<Vec<f32>, ()>) {
+    for (feature, sum) in attention.features.iter().zip(&mut sums.features) {
+        if let (
+            FeatureKind::Polar { delta: Some(delta), .. },
+            FeatureKind::Polar { delta: Some(sum), .. },
+        ) = (&feature.kind, &mut sum.kind)
+        {
+            for (d, delta) in sum.iter_mut().zip(*delta) {
                 if !(DELTA_RANGE.0..=DELTA_RANGE.1).contains(delta) {
                     *d = 0.0;
                 }

@@ -1,14 +1,17 @@
 //! Softmax attention: what a call computes, the f64 reference, and the fused passes.
 //!
-//! [`Attention`] holds the choices of a call; [`mod@reference`] defines what they mean. `plan.rs` forms what all heads share,
-//! `head.rs` one head's tiles of queries and keys, `scores.rs` the final scores of a tile for every pass.
+//! [`Call`] holds the choices of a call; [`mod@reference`] defines what they mean. `plan.rs` forms what all heads share,
+//! `head.rs` one head's tiles of queries and keys, `scores.rs` the final scores of a tile for every pass, `biases.rs` what biases do to a tile.
 
 mod backward;
 mod bias;
+mod biases;
 mod call;
+mod distance;
 mod dropout;
 mod feature;
 mod forward;
+mod gradients;
 mod head;
 mod inspect;
 mod learned;
@@ -20,12 +23,14 @@ mod score;
 mod scores;
 mod shape;
 
-pub use bias::{Bias, Buckets, Relative, alibi_slopes};
-pub use call::{Attention, BiasGradient, Dropout, Focus, Gradients, Inputs, Output};
+pub use bias::{Bias, Relative};
+pub use call::{Attention, Call, Dropout, Focus, Inputs, Name, Output};
+pub use distance::{Buckets, alibi_backward, alibi_slopes, alibi_table};
 pub use feature::{Angles, DELTA_RANGE, Feature, FeatureKind, Layout, Magnitude};
+pub use gradients::Gradients;
 pub use inspect::{Inspection, Pooling};
 pub use score::Score;
 pub use shape::Shape;
 
-pub(crate) use call::touched;
 pub(crate) use dropout::RowMask;
+pub(crate) use gradients::touched;

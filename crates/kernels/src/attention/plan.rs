@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use crate::{
-    attention::{Attention, Bias, Inputs, Relative, head::Head, prepare::Preparation},
+    attention::{
+        Attention, Bias, Inputs, Relative, bias::entries, head::Head, prepare::Preparation,
+    },
     tile::PAD,
 };
 
@@ -24,20 +26,18 @@ pub(crate) struct RelativeKeys<'a> {
     pub(crate) table: Transposed<'a>,
     pub(crate) query_bias: Option<&'a [f32]>,
     pub(crate) scale: f32,
-    /// Its index among the call's biases.
-    pub(crate) index: usize,
 }
 
 /// A relative table that can be read by distance and by channel.
 pub(crate) struct Transposed<'a> {
-    pub(crate) vectors: Relative<'a>,
+    pub(crate) vectors: Relative<&'a [f32]>,
     width: usize,
     /// `[tables, width, count]`.
     by_channel: Vec<f32>,
 }
 
 impl<'a> Transposed<'a> {
-    fn new(vectors: Relative<'a>, width: usize) -> Self {
+    fn new(vectors: Relative<&'a [f32]>, width: usize) -> Self {
         let count = vectors.count();
         let mut by_channel = vec![0.0; vectors.table.len()];
         let tables = vectors
@@ -71,15 +71,22 @@ impl<'a> Plan<'a> {
         let distances = distances(attention);
         let mut by_distance = None;
         let mut relative_keys = Vec::new();
-        for (index, bias) in attention.biases.iter().enumerate() {
-            if bias.is_by_distance() {
-                let table =
-                    by_distance.get_or_insert_with(|| vec![0.0; shape.heads * distances.len()]);
-                bias.expand(distances.clone(), table);
-            }
-            if let Bias::Relative { vectors, query_bias, scale } = *bias {
-                let table = Transposed::new(vectors, shape.head_dim);
-                relative_keys.push(RelativeKeys { table, query_bias, scale, index });
+        for bias in &attention.biases {
+            match *bias {
+                Bias::ByDistance { table, left, right } => {
+                    let sums: &mut Vec<f32> =
+                        by_distance.get_or_insert_with(|| vec![0.0; shape.heads * distances.len()]);
+                    let heads = sums.chunks_exact_mut(distances.len());
+                    for (sums, table) in heads.zip(table.chunks_exact(left + 1 + right)) {
+                        let entries = entries(distances.clone(), left, right);
+                        sums.iter_mut().zip(entries).for_each(|(sum, entry)| *sum += table[entry]);
+                    }
+                }
+                Bias::Relative { vectors, query_bias, scale } => {
+                    let table = Transposed::new(vectors, shape.head_dim);
+                    relative_keys.push(RelativeKeys { table, query_bias, scale });
+                }
+                Bias::Dense { .. } => {}
             }
         }
         let relative_values =

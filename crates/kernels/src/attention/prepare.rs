@@ -26,7 +26,7 @@ pub(crate) struct Preparation<'a> {
 }
 
 struct HeadFeature<'a> {
-    feature: &'a Feature<'a>,
+    feature: &'a Feature<&'a [f32]>,
     /// Index of the feature in the call.
     index: usize,
     /// First sine part of a polar feature in the prepared row.

@@ -3,15 +3,13 @@
 
 use crate::{
     attention::{
-        Bias, Relative, Score,
+        Score,
         head::{Head, Keys, Rows},
         pattern::Pair,
-        plan::{Transposed, distances},
     },
     memory::scratch::Buffer,
     simd::{
         additive::Additive,
-        bands::{AddBand, AddDiagonals, Band},
         matmul::{Accumulate, Matmul},
         rows::{DotTile, DropoutRow, FocusRow, Region},
         softmax::SoftCap,
@@ -79,79 +77,6 @@ impl Head<'_> {
         }
     }
 
-    fn add_biases(
-        &self,
-        queries: Rows,
-        keys: &Keys,
-        region: &Region,
-        scores: &mut [f32],
-        terms: &mut Buffer,
-    ) {
-        let attention = self.attention();
-        let (dim, simd) = (attention.shape.head_dim, attention.simd);
-        if let Some((table, start)) = self.by_distance(queries.index(), keys.range.start) {
-            simd.run(AddDiagonals { region: region.clone(), scores, table, start });
-        }
-        for (i, relative) in self.plan.relative_keys.iter().enumerate() {
-            let rows = queries.relative(i, dim);
-            let table = &relative.table;
-            let band = self.band(queries.index(), keys.range.start, region, &table.vectors);
-            let terms = band_terms(self, rows, dim, table, &band, region, terms);
-            simd.run(AddBand { band, region: region.clone(), scores, terms });
-        }
-        for bias in &attention.biases {
-            if let Bias::Dense { values, shape, .. } = bias {
-                for row in region.rows.clone() {
-                    let query = queries.index() + row;
-                    let line = self.dense_line(shape, query);
-                    let real = region.cols.end.min(keys.range.len());
-                    let scores = &mut scores[region.of(row)];
-                    let cols = region.cols.start..real.max(region.cols.start);
-                    if shape[3] == 1 {
-                        scores[..cols.len()].iter_mut().for_each(|s| *s += values[line]);
-                    } else {
-                        let values = &values[line + keys.range.start..][cols];
-                        scores.iter_mut().zip(values).for_each(|(s, v)| *s += v);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Where the line of `query` starts in a dense bias of this shape.
-    pub(crate) fn dense_line(&self, shape: &[usize; 4], query: usize) -> usize {
-        let at = |index: usize, size: usize| if size == 1 { 0 } else { index };
-        ((at(self.batch, shape[0]) * shape[1] + at(self.head, shape[1])) * shape[2]
-            + at(query, shape[2]))
-            * shape[3]
-    }
-
-    /// This head's values by distance, and where the pair of two indices lies in them.
-    fn by_distance(&self, query: usize, key: usize) -> Option<(&[f32], usize)> {
-        let table = self.plan.by_distance.as_ref()?;
-        let span = distances(self.attention()).len();
-        Some((&table[self.head * span..][..span], self.distance_index(query, key)))
-    }
-
-    /// Where the pair of two indices lies in a table over all distances of the call.
-    pub(crate) fn distance_index(&self, query: usize, key: usize) -> usize {
-        key + self.attention().shape.queries - 1 - query
-    }
-
-    /// The clipped distances of a region of the tile that starts at these indices.
-    pub(crate) fn band(
-        &self,
-        query: usize,
-        key: usize,
-        region: &Region,
-        vectors: &Relative,
-    ) -> Band {
-        let attention = self.attention();
-        let distance =
-            (attention.first_key + key) as isize - (attention.first_query + query) as isize;
-        Band::new(distance, region, vectors.left, vectors.right)
-    }
-
     fn hide(&self, query: usize, keys: &Keys, region: &Region, partial: bool, scores: &mut [f32]) {
         let attention = self.attention();
         let real = region.cols.end.min(keys.range.len()) - region.cols.start;
@@ -202,32 +127,4 @@ impl Head<'_> {
         }
         true
     }
-}
-
-/// `rows · table[entries of the band]ᵀ` for the rows of a region, `[rows of the tile, entries]`.
-pub(crate) fn band_terms<'t>(
-    head: &Head,
-    rows: &[f32],
-    width: usize,
-    table: &Transposed,
-    band: &Band,
-    region: &Region,
-    terms: &'t mut Buffer,
-) -> &'t [f32] {
-    let entries = band.entries();
-    let terms = terms.sized(TILE * entries.len());
-    head.attention().simd.run(Matmul {
-        rows: region.rows.len(),
-        cols: entries.len(),
-        inner: width,
-        a: &rows[region.rows.start * width..],
-        a_row: width,
-        a_step: 1,
-        b: &table.by_channel(head.head)[entries.start..],
-        b_row: table.vectors.count(),
-        c: &mut terms[region.rows.start * entries.len()..],
-        c_row: entries.len(),
-        old: Accumulate::Overwrite,
-    });
-    terms
 }

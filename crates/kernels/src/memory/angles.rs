@@ -12,41 +12,32 @@ use crate::attention::Angles;
 const KEPT: usize = 8;
 
 /// The most recently used last.
-static TABLES: Mutex<Vec<Table>> = Mutex::new(Vec::new());
-
-/// Angles and all they were made of.
-struct Table {
-    frequencies: Vec<f64>,
-    amplitude: f64,
-    places: Range<usize>,
-    angles: Arc<Angles>,
-}
+static TABLES: Mutex<Vec<Arc<Angles>>> = Mutex::new(Vec::new());
 
 impl Angles {
     /// [`Self::new`] for these places and perhaps for more, from a few tables that are kept.
     pub fn kept(frequencies: &[f64], places: Range<usize>, amplitude: f64) -> Arc<Self> {
         let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = |table: &Table| table.amplitude == amplitude && table.frequencies == frequencies;
+        let same =
+            |table: &Self| table.amplitude() == amplitude && table.frequencies() == frequencies;
         let within = |inner: &Range<usize>, outer: &Range<usize>| {
             outer.start <= inner.start && inner.end <= outer.end
         };
-        let serves = |table: &Table| same(table) && within(&places, &table.places);
+        let serves = |table: &Arc<Self>| same(table) && within(&places, table.places());
         if let Some(at) = tables.iter().rposition(serves) {
             let found = tables.remove(at);
-            let angles = found.angles.clone();
-            tables.push(found);
-            return angles;
+            tables.push(found.clone());
+            return found;
         }
         // Decoding asks for one more place each time.
         let count = places.len().checked_next_power_of_two().unwrap_or(places.len());
         let places = places.start..places.start.saturating_add(count);
         let angles = Arc::new(Self::new(frequencies, places.clone(), amplitude));
-        tables.retain(|table| !(same(table) && within(&table.places, &places)));
+        tables.retain(|table| !(same(table) && within(table.places(), &places)));
         if tables.len() == KEPT {
             tables.remove(0);
         }
-        let frequencies = frequencies.to_vec();
-        tables.push(Table { frequencies, amplitude, places, angles: angles.clone() });
+        tables.push(angles.clone());
         angles
     }
 }

@@ -67,6 +67,12 @@ impl Simd {
     }
 }
 
+impl PartialEq for Simd {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
 impl Default for Simd {
     fn default() -> Self {
         Self::detect()

@@ -7,7 +7,7 @@ mod patterns;
 mod positions;
 
 use whatwhere_kernels::attention::{
-    Attention, Bias, Dropout, Focus, Gradients, Inputs, Output, Score, Shape,
+    Attention, Dropout, Focus, Gradients, Inputs, Output, Score, Shape,
     pattern::Pair,
     reference::{self, Values},
 };
@@ -60,6 +60,11 @@ impl Sizes {
     /// One more than the last place of a query or key.
     pub(crate) fn end(&self) -> usize {
         (self.first_query + self.shape.queries).max(self.first_key + self.shape.keys)
+    }
+
+    /// More than the largest distance between a query and a key.
+    pub(crate) fn reach(&self) -> usize {
+        self.end() - self.first_query.min(self.first_key)
     }
 }
 
@@ -226,18 +231,12 @@ pub(crate) fn passes(attention: &Attention, inputs: &Inputs, d_out: &[f32]) -> (
 pub(crate) struct Slice {
     pub(crate) name: String,
     pub(crate) values: Vec<f64>,
-    /// How large the terms are that its numbers are sums of.
-    size: f64,
 }
 
 /// Everything the fast path's passes made.
-pub(crate) fn found_slices(
-    attention: &Attention,
-    made: &Output,
-    gradients: &Gradients,
-) -> Vec<Slice> {
+pub(crate) fn found_slices(made: &Output, gradients: &Gradients) -> Vec<Slice> {
     let outputs = [("out", widen(&made.out)), ("lse", widen(&made.lse))];
-    slices(attention, outputs, &Values::from(gradients))
+    slices(outputs, &Values::from(gradients))
 }
 
 /// Everything the reference makes.
@@ -248,31 +247,16 @@ pub(crate) fn reference_slices(
 ) -> Vec<Slice> {
     let made = reference::forward(attention, inputs).expect("the case is allowed");
     let gradients = reference::backward(attention, inputs, d_out).expect("the case is allowed");
-    slices(attention, [("out", made.out), ("lse", made.lse)], &gradients)
+    slices([("out", made.out), ("lse", made.lse)], &gradients)
 }
 
-fn slices(attention: &Attention, outputs: [(&str, Vec<f64>); 2], gradients: &Values) -> Vec<Slice> {
-    // A slope's gradient sums distances; everything else sums numbers near 1.
-    let size = |name: &str| {
-        let by_slope = attention.biases.iter().enumerate().any(|(i, bias)| {
-            matches!(bias, Bias::Slopes { .. }) && name == format!("biases[{i}].table")
-        });
-        if by_slope { farthest(attention) } else { 1.0 }
-    };
-    let outputs = outputs.map(|(name, values)| Slice { name: name.to_owned(), values, size: 1.0 });
-    let gradients = gradients.slices().into_iter().map(|(name, values)| Slice {
-        size: size(&name),
-        name: format!("d_{name}"),
-        values: values.to_vec(),
-    });
+fn slices(outputs: [(&str, Vec<f64>); 2], gradients: &Values) -> Vec<Slice> {
+    let outputs = outputs.map(|(name, values)| Slice { name: name.to_owned(), values });
+    let gradients = gradients
+        .slices()
+        .into_iter()
+        .map(|(name, values)| Slice { name: format!("d_{name}"), values: values.to_vec() });
     outputs.into_iter().chain(gradients).collect()
-}
-
-/// The largest distance of a query and a key.
-fn farthest(attention: &Attention) -> f64 {
-    let (queries, keys) = (attention.query_places(), attention.key_places());
-    let ahead = keys.end.abs_diff(queries.start);
-    ahead.max(queries.end.abs_diff(keys.start)) as f64
 }
 
 /// What is wrong with the slices found, each complaint with the slice's name.
@@ -280,8 +264,7 @@ pub(crate) fn differences(found: &[Slice], expected: &[Slice], tolerance: f64) -
     assert_eq!(found.len(), expected.len());
     let pairs = found.iter().zip(expected);
     let different = pairs.filter_map(|(found, expected)| {
-        let bound = tolerance * expected.size;
-        let difference = difference(&found.values, &expected.values, tolerance.max(bound))?;
+        let difference = difference(&found.values, &expected.values, tolerance)?;
         Some(format!("{}: {difference}", found.name))
     });
     different.collect()

@@ -1,10 +1,10 @@
 //! Every kind of position: what places can do to a call, alone and together.
 
-use std::{cell::Cell, f32::consts::TAU, ops::Range};
+use std::{cell::Cell, f32::consts::TAU, ops::Range, sync::Arc};
 
 use whatwhere_kernels::attention::{
-    Angles, Attention, Bias, Buckets, Feature, FeatureKind, Layout, Magnitude, Relative, Score,
-    Shape, alibi_slopes,
+    Angles, Attention, Bias, Buckets, Feature, FeatureKind, Layout, Magnitude, Relative, Shape,
+    alibi_slopes, alibi_table,
 };
 
 use super::{Sizes, numbers};
@@ -68,19 +68,19 @@ pub(crate) fn every_position() -> Vec<Position> {
         bias("distance table", |a, s| {
             let (left, right) = (9, 4);
             let table = s.take(a.shape.heads * (left + 1 + right));
-            a.biases.push(Bias::Table { table, left, right });
+            a.biases.push(Bias::ByDistance { table, left, right });
         }),
         bias("shaw keys, per head", |a, s| {
             let vectors = s.vectors(a.shape.head_dim, true, (6, 6));
-            a.biases.push(Bias::Relative { vectors, query_bias: None, scale: scale_of(a) });
+            a.biases.push(Bias::Relative { vectors, query_bias: None, scale: a.score.scale() });
         }),
         bias("shaw keys, shared", |a, s| {
             let vectors = s.vectors(a.shape.head_dim, false, (5, 8));
-            a.biases.push(Bias::Relative { vectors, query_bias: None, scale: scale_of(a) });
+            a.biases.push(Bias::Relative { vectors, query_bias: None, scale: a.score.scale() });
         }),
         bias("shaw keys and values", |a, s| {
             let vectors = s.vectors(a.shape.head_dim, true, (6, 6));
-            a.biases.push(Bias::Relative { vectors, query_bias: None, scale: scale_of(a) });
+            a.biases.push(Bias::Relative { vectors, query_bias: None, scale: a.score.scale() });
             a.relative_values = Some(s.vectors(a.shape.value_dim, true, (6, 6)));
         }),
         bias("shaw values, shared", |a, s| {
@@ -90,7 +90,7 @@ pub(crate) fn every_position() -> Vec<Position> {
             a.query_bias = Some(s.take(a.shape.heads * a.shape.head_dim));
             let vectors = s.vectors(a.shape.head_dim, true, (s.span(), 0));
             let query_bias = Some(s.take(a.shape.heads * a.shape.head_dim));
-            a.biases.push(Bias::Relative { vectors, query_bias, scale: scale_of(a) });
+            a.biases.push(Bias::Relative { vectors, query_bias, scale: a.score.scale() });
         }),
         dense("dense, whole", |a, s| {
             let Shape { batch, heads, queries, keys, .. } = a.shape;
@@ -116,12 +116,12 @@ pub(crate) fn every_position() -> Vec<Position> {
         }),
         bias("shaw keys and t5", |a, s| {
             let vectors = s.vectors(a.shape.head_dim, true, (6, 6));
-            a.biases.push(Bias::Relative { vectors, query_bias: None, scale: scale_of(a) });
+            a.biases.push(Bias::Relative { vectors, query_bias: None, scale: a.score.scale() });
             a.biases.push(s.t5(true));
         }),
         feature("rotary on some channels and alibi on some heads", |a, s| {
             a.features.push(s.half_rotary(Layout::Interleaved));
-            a.biases.push(Bias::Slopes { slopes: &s.some_slopes });
+            a.biases.push(s.by_distance(&s.some_slopes));
         }),
         feature("everything together", |a, s| {
             let Shape { heads, queries, keys, head_dim, value_dim, .. } = a.shape;
@@ -152,15 +152,17 @@ pub(crate) struct Supply {
     numbers: Vec<f32>,
     taken: Cell<usize>,
     deltas: Vec<f32>,
+    /// ALiBi's table, and one with every second head without a slope.
     slopes: Vec<f32>,
-    /// Slopes with every second head without one.
     some_slopes: Vec<f32>,
+    /// T5's tables, causal and bidirectional.
+    buckets: [Vec<f32>; 2],
     hiding: Vec<f32>,
     centers: Vec<f32>,
-    rotary: Angles,
-    half_rotary: Angles,
-    polar: Angles,
-    half_polar: Angles,
+    rotary: Arc<Angles>,
+    half_rotary: Arc<Angles>,
+    polar: Arc<Angles>,
+    half_polar: Arc<Angles>,
 }
 
 impl Supply {
@@ -173,17 +175,20 @@ impl Supply {
         let half = half(head_dim).len();
         let rotary = |width| Angles::rotary_frequencies(width, 50.0);
         let polar = |width| Angles::polar_frequencies(width, 50.0);
+        let reach = sizes.reach();
         let slopes = alibi_slopes(heads);
+        let some = |(head, slope): (usize, &f32)| if head % 2 == 0 { 0.0 } else { *slope };
+        let some_slopes: Vec<f32> = slopes.iter().enumerate().map(some).collect();
         Self {
             numbers: numbers(10, batch * heads * queries * keys + vectors + 100),
             taken: Cell::new(0),
             deltas: numbers(11, heads * head_dim).iter().enumerate().map(delta).collect(),
-            some_slopes: slopes
-                .iter()
-                .enumerate()
-                .map(|(head, slope)| if head % 2 == 0 { 0.0 } else { *slope })
-                .collect(),
-            slopes,
+            slopes: alibi_table(&slopes, reach, reach),
+            some_slopes: alibi_table(&some_slopes, reach, reach),
+            buckets: [false, true].map(|bidirectional| {
+                let buckets = Buckets { count: 8, max_distance: 20, bidirectional };
+                buckets.table(&numbers(14, heads * buckets.count), reach, reach)
+            }),
             hiding: numbers(12, queries * keys)
                 .iter()
                 .map(|&x| if x < -0.6 { f32::NEG_INFINITY } else { x })
@@ -192,10 +197,10 @@ impl Supply {
                 .iter()
                 .map(|x| sizes.first_key as f32 + keys as f32 * (x + 1.0) / 2.0)
                 .collect(),
-            rotary: Angles::new(&rotary(even), places.clone(), 1.0),
-            half_rotary: Angles::new(&rotary(half / 2 * 2), places.clone(), 1.2),
-            polar: Angles::new(&polar(head_dim), places.clone(), 1.0),
-            half_polar: Angles::new(&polar(head_dim - half), places, 1.0),
+            rotary: Angles::kept(&rotary(even), places.clone(), 1.0),
+            half_rotary: Angles::kept(&rotary(half / 2 * 2), places.clone(), 1.2),
+            polar: Angles::kept(&polar(head_dim), places.clone(), 1.0),
+            half_polar: Angles::kept(&polar(head_dim - half), places, 1.0),
             sizes,
         }
     }
@@ -230,59 +235,69 @@ impl Supply {
         self.sizes.shape.queries + self.sizes.shape.keys
     }
 
-    fn rotary(&self, layout: Layout) -> Feature<'_> {
+    fn rotary(&self, layout: Layout) -> Feature<&[f32]> {
         let channels = 0..self.sizes.shape.head_dim / 2 * 2;
         Feature {
             kind: FeatureKind::Rotary { layout },
             channels,
             heads: self.heads(),
-            angles: &self.rotary,
+            angles: self.rotary.clone(),
         }
     }
 
     /// Rotary on the upper half of the channels.
-    fn half_rotary(&self, layout: Layout) -> Feature<'_> {
+    fn half_rotary(&self, layout: Layout) -> Feature<&[f32]> {
         let half = half(self.sizes.shape.head_dim);
         let channels = half.start..half.start + half.len() / 2 * 2;
-        let angles = &self.half_rotary;
+        let angles = self.half_rotary.clone();
         Feature { kind: FeatureKind::Rotary { layout }, channels, heads: self.heads(), angles }
     }
 
-    fn polar<'a>(&'a self, magnitude: Magnitude, delta: Option<&'a [f32]>) -> Feature<'a> {
+    fn polar<'a>(&'a self, magnitude: Magnitude, delta: Option<&'a [f32]>) -> Feature<&'a [f32]> {
         let channels = 0..self.sizes.shape.head_dim;
         let kind = FeatureKind::Polar { magnitude, delta };
-        Feature { kind, channels, heads: self.heads(), angles: &self.polar }
+        Feature { kind, channels, heads: self.heads(), angles: self.polar.clone() }
     }
 
     /// Polar on the lower half of the channels.
-    fn half_polar(&self) -> Feature<'_> {
+    fn half_polar(&self) -> Feature<&[f32]> {
         let channels = 0..half(self.sizes.shape.head_dim).start;
         let delta = Some(&self.deltas[..self.sizes.shape.heads * channels.len()]);
         let kind = FeatureKind::Polar { magnitude: Magnitude::Softplus, delta };
-        Feature { kind, channels, heads: self.heads(), angles: &self.half_polar }
+        Feature { kind, channels, heads: self.heads(), angles: self.half_polar.clone() }
     }
 
-    fn alibi(&self) -> Bias<'_> {
-        Bias::Slopes { slopes: &self.slopes }
+    fn alibi(&self) -> Bias<&[f32]> {
+        self.by_distance(&self.slopes)
     }
 
-    fn t5(&self, bidirectional: bool) -> Bias<'_> {
-        let buckets = Buckets { count: 8, max_distance: 20, bidirectional };
-        Bias::Buckets { table: self.take(self.sizes.shape.heads * buckets.count), buckets }
+    /// A table over all distances of the call.
+    fn by_distance<'a>(&self, table: &'a [f32]) -> Bias<&'a [f32]> {
+        let reach = self.sizes.reach();
+        Bias::ByDistance { table, left: reach, right: reach }
     }
 
-    fn vectors(&self, width: usize, per_head: bool, (left, right): (usize, usize)) -> Relative<'_> {
+    fn t5(&self, bidirectional: bool) -> Bias<&[f32]> {
+        self.by_distance(&self.buckets[usize::from(bidirectional)])
+    }
+
+    fn vectors(
+        &self,
+        width: usize,
+        per_head: bool,
+        (left, right): (usize, usize),
+    ) -> Relative<&[f32]> {
         let tables = if per_head { self.sizes.shape.heads } else { 1 };
         let table = self.take(tables * (left + 1 + right) * width);
         Relative { table, per_head, left, right }
     }
 
-    fn dense(&self, shape: [usize; 4], learned: bool) -> Bias<'_> {
+    fn dense(&self, shape: [usize; 4], learned: bool) -> Bias<&[f32]> {
         Bias::Dense { values: self.take(shape.iter().product()), shape, learned }
     }
 
     /// A fixed bias by query and key that is −∞ for some pairs.
-    fn hiding(&self, shape: [usize; 4]) -> Bias<'_> {
+    fn hiding(&self, shape: [usize; 4]) -> Bias<&[f32]> {
         Bias::Dense { values: &self.hiding, shape, learned: false }
     }
 }
@@ -301,12 +316,4 @@ fn delta((index, x): (usize, &f32)) -> f32 {
 /// The upper half of the channels; the lower half is at least one channel wide.
 fn half(head_dim: usize) -> Range<usize> {
     head_dim.div_ceil(2)..head_dim
-}
-
-/// The score's own factor, or 1.
-fn scale_of(attention: &Attention) -> f32 {
-    match attention.score {
-        Score::Dot { scale } | Score::Cosine { scale } => scale,
-        Score::Additive { .. } => 1.0,
-    }
 }

@@ -1,10 +1,10 @@
 //! Random calls, mostly right.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use whatwhere_kernels::attention::{
-    Angles, Attention, Bias, Buckets, Dropout, Feature, FeatureKind, Focus, Inputs, Layout,
-    Magnitude, Relative, Score, Shape, pattern::Full,
+    Angles, Attention, Bias, Dropout, Feature, FeatureKind, Focus, Inputs, Layout, Magnitude,
+    Relative, Score, Shape, pattern::Full,
 };
 use whatwhere_random::Random;
 
@@ -20,13 +20,13 @@ pub(crate) struct Tables {
 pub(crate) struct AngleTable {
     pub(crate) frequencies: usize,
     pub(crate) places: Range<usize>,
-    angles: Angles,
+    angles: Arc<Angles>,
 }
 
 impl Tables {
     pub(crate) fn new() -> Self {
         let make = |frequencies: usize, places: Range<usize>| AngleTable {
-            angles: Angles::new(&vec![0.1; frequencies], places.clone(), 1.0),
+            angles: Arc::new(Angles::new(&vec![0.1; frequencies], places.clone(), 1.0)),
             frequencies,
             places,
         };
@@ -36,7 +36,7 @@ impl Tables {
 
     pub(crate) fn of(&self, angles: &Angles) -> &AngleTable {
         let mut tables = self.angles.iter();
-        tables.find(|table| std::ptr::eq(&table.angles, angles)).expect("angles come from here")
+        tables.find(|table| std::ptr::eq(&*table.angles, angles)).expect("angles come from here")
     }
 }
 
@@ -130,7 +130,7 @@ impl Dice {
         (attention, inputs)
     }
 
-    fn score<'t>(&mut self, tables: &'t Tables, shape: &Shape) -> Score<'t> {
+    fn score<'t>(&mut self, tables: &'t Tables, shape: &Shape) -> Score<&'t [f32]> {
         match self.below(4) {
             0 => Score::Additive { weight: self.slice(tables, &[shape.heads, shape.head_dim]) },
             1 => Score::Cosine { scale: self.number() },
@@ -138,14 +138,14 @@ impl Dice {
         }
     }
 
-    fn feature<'t>(&mut self, tables: &'t Tables, shape: &Shape) -> Feature<'t> {
+    fn feature<'t>(&mut self, tables: &'t Tables, shape: &Shape) -> Feature<&'t [f32]> {
         let channels = self.range(shape.head_dim);
         let heads = self.range(shape.heads);
         let is_rotary = self.one_in(2);
         let wanted = if is_rotary { channels.len() / 2 } else { channels.len() };
         let fitting = tables.angles.iter().find(|table| table.frequencies == wanted);
         let any = &tables.angles[self.below(tables.angles.len())];
-        let angles = &fitting.filter(|_| !self.one_in(10)).unwrap_or(any).angles;
+        let angles = fitting.filter(|_| !self.one_in(10)).unwrap_or(any).angles.clone();
         let kind = if is_rotary {
             FeatureKind::Rotary { layout: Layout::HalfSplit }
         } else {
@@ -167,21 +167,14 @@ impl Dice {
         }
     }
 
-    fn bias<'t>(&mut self, tables: &'t Tables, shape: &Shape) -> Bias<'t> {
+    fn bias<'t>(&mut self, tables: &'t Tables, shape: &Shape) -> Bias<&'t [f32]> {
         let Shape { batch, heads, queries, keys, head_dim, .. } = *shape;
-        match self.below(5) {
-            0 => Bias::Slopes { slopes: self.slice(tables, &[heads]) },
-            1 => {
-                let [count, max_distance] =
-                    [self.size(), self.size()].map(|size| size.saturating_mul(2));
-                let buckets = Buckets { count, max_distance, bidirectional: self.one_in(2) };
-                Bias::Buckets { table: self.slice(tables, &[heads, count]), buckets }
-            }
-            2 => {
+        match self.below(4) {
+            0 | 1 => {
                 let Relative { table, left, right, .. } = self.vectors(tables, heads, 1);
-                Bias::Table { table, left, right }
+                Bias::ByDistance { table, left, right }
             }
-            3 => Bias::Relative {
+            2 => Bias::Relative {
                 vectors: self.vectors(tables, heads, head_dim),
                 query_bias: self.maybe(|dice| dice.slice(tables, &[heads, head_dim])),
                 scale: self.number(),
@@ -197,7 +190,12 @@ impl Dice {
         }
     }
 
-    fn vectors<'t>(&mut self, tables: &'t Tables, heads: usize, width: usize) -> Relative<'t> {
+    fn vectors<'t>(
+        &mut self,
+        tables: &'t Tables,
+        heads: usize,
+        width: usize,
+    ) -> Relative<&'t [f32]> {
         let (left, right, per_head) = (self.count(), self.count(), self.one_in(2));
         let count = left.saturating_add(right).saturating_add(1);
         let table = self.slice(tables, &[if per_head { heads } else { 1 }, count, width]);

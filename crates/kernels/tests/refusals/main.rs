@@ -5,6 +5,8 @@ mod common;
 mod draw;
 mod rules;
 
+use std::sync::Arc;
+
 use whatwhere_kernels::{
     Error,
     attention::{
@@ -91,15 +93,14 @@ fn messages_say_what_was_found_and_what_would_be_right() {
         kind: FeatureKind::Rotary { layout: Layout::HalfSplit },
         channels: 0..8,
         heads: 0..4,
-        angles: &angles,
+        angles: Arc::new(angles),
     };
     let base = Attention { features: vec![rotary.clone()], ..Attention::new(shape, &Full) };
     let sized = |shape| Attention { shape, features: Vec::new(), ..base.clone() };
     let bias = |bias| Attention { biases: vec![bias], ..base.clone() };
     let feature = |feature| Attention { features: vec![feature], ..base.clone() };
-    let buckets = Buckets { count: 1, max_distance: 20, bidirectional: false };
-    let dense = Bias::Dense { values: &[0.0; 6], shape: [1, 1, 2, 3], learned: false };
-    let vectors = Relative { table: &[0.0; 7], per_head: false, left: 1, right: 1 };
+    let dense = Bias::Dense { values: &[0.0; 6][..], shape: [1, 1, 2, 3], learned: false };
+    let vectors = Relative { table: &[0.0; 7][..], per_head: false, left: 1, right: 1 };
     let two_sequences = KeyLengths::new(vec![1, 2]).unwrap();
     let cases = [
         (sized(Shape { heads: 0, ..shape }), "heads is 0, expected at least 1"),
@@ -157,13 +158,8 @@ fn messages_say_what_was_found_and_what_would_be_right() {
             Attention { features: vec![rotary.clone(), rotary], ..base.clone() },
             "features: two of them claim the same channels of the same heads",
         ),
-        (bias(Bias::Slopes { slopes: &[0.0; 3] }), "slopes has 3 values, expected 4"),
         (
-            bias(Bias::Buckets { table: &[0.0; 4], buckets }),
-            "buckets.count = 1 is outside 2 and more (bidirectional: even, 4 and more)",
-        ),
-        (
-            bias(Bias::Table { table: &[0.0; 8], left: 1, right: 1 }),
+            bias(Bias::ByDistance { table: &[0.0; 8], left: 1, right: 1 }),
             "distance table has 8 values, expected 12",
         ),
         (
@@ -188,6 +184,9 @@ fn messages_say_what_was_found_and_what_would_be_right() {
     let (q, k) = (numbers(1, 96), numbers(2, 48));
     let inputs = Inputs { q: &q, k: &k, v: &k };
     assert!(base.forward(&inputs).is_ok());
+    let buckets = Buckets { count: 1, max_distance: 20, bidirectional: false };
+    let message = "buckets.count = 1 is outside 2 and more (bidirectional: even, 4 and more)";
+    assert_eq!(buckets.check().unwrap_err().to_string(), message);
     for (attention, message) in cases {
         assert_eq!(attention.forward(&inputs).unwrap_err().to_string(), message);
     }

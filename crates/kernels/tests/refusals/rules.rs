@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use whatwhere_kernels::attention::{
-    Attention, Bias, Buckets, FeatureKind, Focus, Inputs, Relative, Score, Shape,
+    Attention, Bias, FeatureKind, Focus, Inputs, Relative, Score, Shape,
 };
 
 use crate::draw::{AngleTable, Tables};
@@ -58,26 +58,17 @@ pub(crate) fn product(sizes: &[usize]) -> u128 {
     sizes.iter().fold(1, |product, &size| product.saturating_mul(size as u128))
 }
 
-fn vectors_fit(vectors: &Relative, heads: usize, width: usize) -> bool {
+fn vectors_fit(vectors: &Relative<&[f32]>, heads: usize, width: usize) -> bool {
     let Relative { table, per_head, left, right } = *vectors;
     let tables = if per_head { heads as u128 } else { 1 };
     let count = left as u128 + 1 + right as u128;
     table.len() as u128 == (tables * count).saturating_mul(width as u128)
 }
 
-fn bias_fits(bias: &Bias, shape: &Shape) -> bool {
+fn bias_fits(bias: &Bias<&[f32]>, shape: &Shape) -> bool {
     let Shape { batch, heads, queries, keys, head_dim, .. } = *shape;
     match *bias {
-        Bias::Slopes { slopes } => slopes.len() == heads,
-        Bias::Buckets { table, buckets: Buckets { count, max_distance, bidirectional } } => {
-            let one_way = if bidirectional { count / 2 } else { count };
-            let splits = !bidirectional || count % 2 == 0;
-            is_product(table, &[heads, count])
-                && one_way >= 2
-                && splits
-                && max_distance > one_way / 2
-        }
-        Bias::Table { table, left, right } => {
+        Bias::ByDistance { table, left, right } => {
             let vectors = Relative { table, per_head: true, left, right };
             vectors_fit(&vectors, heads, 1)
         }
@@ -99,7 +90,7 @@ fn features_fit(attention: &Attention, tables: &Tables) -> bool {
     let inside = |range: &Range<usize>, end: usize| range.start <= range.end && range.end <= end;
     let each = attention.features.iter().all(|feature| {
         let width = feature.channels.len();
-        let AngleTable { frequencies, places, .. } = tables.of(feature.angles);
+        let AngleTable { frequencies, places, .. } = tables.of(&feature.angles);
         let kind_fits = match feature.kind {
             FeatureKind::Rotary { .. } => width % 2 == 0 && *frequencies == width / 2,
             FeatureKind::Polar { delta, .. } => {

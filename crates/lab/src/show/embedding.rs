@@ -5,10 +5,10 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 use whatwhere_attention::{
     Look,
-    call::{Call, Compare},
+    call::{Call, Score},
     position::PositionLayer,
 };
-use whatwhere_kernels::attention::{pattern::Full, reference};
+use whatwhere_kernels::attention::{Shape, pattern::Full, reference};
 
 use super::{
     Picture,
@@ -92,8 +92,9 @@ impl Drawn {
         let middle = count / 2;
         let keys = table.narrow(1, 0, count).unsqueeze_dim::<4>(1); // [1, 1, count, width]
         let query = keys.clone().narrow(2, middle, 1);
-        let mut call = Call::new(WIDTH, Arc::new(Full));
-        call.compare = Compare::Cosine { scale: 1.0 };
+        let shape = Shape { queries: 1, ..Shape::square(1, 1, count, WIDTH) };
+        let mut call = Call::new(shape, Arc::new(Full));
+        call.score = Score::Cosine { scale: 1.0 };
         let look = Look::new(&call, query, keys.clone(), keys);
         let scores = reference::scores(&look.call(), &look.inputs()).map_err(kernels)?;
         let points = scores.iter().enumerate().map(|(key, s)| (key as f64 - middle as f64, *s));

@@ -7,11 +7,11 @@ use std::{f64::consts::TAU, sync::Arc};
 
 use burn::tensor::{Device, Tensor, TensorData};
 use whatwhere_attention::{
-    Heads, Look, Position, Sizes,
+    Heads, Look, Position,
     call::{Bias, Call, Feature},
     position::{PositionLayer, PositionModule},
 };
-use whatwhere_kernels::attention::{Angles, Score, pattern::Full, reference};
+use whatwhere_kernels::attention::{Angles, Score, Shape, pattern::Full, reference};
 use whatwhere_settings::reference::choices;
 
 use super::{Page, Picture, Section, choice::named};
@@ -112,9 +112,11 @@ impl Drawn {
 
     fn call_of(&self, layer: &PositionModule) -> Result<Call, Error> {
         let keys = 2 * self.length + 1;
-        let mut call = Call::new(self.heads.head_dim, Arc::new(Full));
+        let shape =
+            Shape { queries: 1, ..Shape::square(1, self.heads.heads, keys, self.heads.head_dim) };
+        let mut call = Call::new(shape, Arc::new(Full));
         call.first_query = self.length;
-        layer.add_terms(&mut call, &Sizes { batch: 1, queries: 1, keys })?;
+        layer.add_terms(&mut call)?;
         Ok(call)
     }
 
@@ -139,8 +141,8 @@ impl Drawn {
         }
         for bias in &call.biases {
             if let Bias::Relative { vectors, .. } = bias {
-                let [_, count, width] = vectors.table.dims();
-                let head = floats(vectors.table.clone().narrow(0, 0, 1));
+                let (count, width) = (vectors.count(), self.heads.head_dim);
+                let head = floats(vectors.table.clone().narrow(0, 0, count * width));
                 pictures.push(self.vectors(&head, (count, width), vectors.left));
             }
         }
@@ -201,6 +203,7 @@ impl Drawn {
     }
 
     fn wavelengths(&self, feature: &Feature, unscaled: Option<&Feature>) -> Picture {
+        let frequencies = feature.angles.frequencies();
         let points = |frequencies: &[f64]| {
             frequencies.iter().enumerate().map(|(i, f)| (i as f64, TAU / f)).collect()
         };
@@ -208,15 +211,15 @@ impl Drawn {
             title: format!("{}: places in a full turn", self.name),
             x: Axis::linear("frequency, from the fastest"),
             y: Axis::log("places"),
-            series: vec![Series { points: points(&feature.frequencies), ..Default::default() }],
-            marks: feature.frequencies.len() <= 64,
+            series: vec![Series { points: points(frequencies), ..Default::default() }],
+            marks: frequencies.len() <= 64,
             rule: None,
         };
         if let Some(unscaled) = unscaled {
             chart.series[0].name = "scaled".into();
             chart.series.push(Series {
                 name: "unscaled".into(),
-                points: points(&unscaled.frequencies),
+                points: points(unscaled.angles.frequencies()),
                 dashed: true,
                 ..Default::default()
             });
@@ -226,11 +229,13 @@ impl Drawn {
     }
 
     fn turns(&self, feature: &Feature) -> Picture {
-        let angles = Angles::new(&feature.frequencies, 0..self.length + 1, feature.amplitude);
-        let count = feature.frequencies.len();
+        let frequencies = feature.angles.frequencies();
+        let places = 0..self.length + 1;
+        let angles = Angles::new(frequencies, places, feature.angles.amplitude());
+        let count = frequencies.len();
         let mut chosen = vec![0, count / 8, count / 4, count / 2, count - 1];
         // Single angle has one speed for all.
-        chosen.dedup_by_key(|i| feature.frequencies[*i].to_bits());
+        chosen.dedup_by_key(|i| frequencies[*i].to_bits());
         let series = chosen.into_iter().map(|i| Series {
             name: format!("frequency {i}"),
             points: (0..=self.length)

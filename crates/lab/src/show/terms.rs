@@ -8,6 +8,8 @@
 //! PoPE's own words are magnitudes (what) and phases (where), whose product is the score: no sum of the two is. So polar,
 //! as rotary, has a term for each alone and one for both.
 
+use std::sync::Arc;
+
 use whatwhere_attention::{Look, Position};
 use whatwhere_kernels::{
     Error,
@@ -132,23 +134,20 @@ struct Compared<'a> {
     cap: Option<f32>,
     inputs: Inputs<'a>,
     /// Angles of 0 for every feature.
-    zero: Vec<Angles>,
+    zero: Vec<Arc<Angles>>,
 }
 
 impl<'a> Compared<'a> {
     fn new(whole: &Attention<'a>, inputs: Inputs<'a>) -> Self {
         let call = Attention { biases: Vec::new(), soft_cap: None, ..whole.clone() };
-        let places = call.query_places().start.min(call.key_places().start)
-            ..call.query_places().end.max(call.key_places().end);
+        let places = call.places();
         let zero = call.features.iter().map(|feature| {
             let count = match feature.kind {
                 FeatureKind::Rotary { .. } => feature.channels.len() / 2,
                 FeatureKind::Polar { .. } => feature.channels.len(),
             };
             // The amplitude is a factor on scores, not a matter of place.
-            let (cos, sin) = feature.angles.at(places.start);
-            let amplitude = cos.first().zip(sin.first()).map_or(1.0, |(c, s)| c.hypot(*s));
-            Angles::new(&vec![0.0; count], places.clone(), f64::from(amplitude))
+            Arc::new(Angles::new(&vec![0.0; count], places.clone(), feature.angles.amplitude()))
         });
         Self { zero: zero.collect(), cap: whole.soft_cap, call, inputs }
     }
@@ -162,7 +161,7 @@ impl<'a> Compared<'a> {
                 }
                 rotary => rotary,
             };
-            Feature { kind, angles, ..feature.clone() }
+            Feature { kind, angles: angles.clone(), ..feature.clone() }
         });
         Attention { features: features.collect(), ..self.call.clone() }
     }
@@ -269,10 +268,10 @@ impl<'a> Compared<'a> {
 fn bias_terms(
     whole: &Attention,
     inputs: Inputs,
-    bias: Bias,
+    bias: Bias<&[f32]>,
     names: &mut dyn Iterator<Item = (&'static str, &'static str)>,
 ) -> Result<Vec<Term>, Error> {
-    let alone = |bias: Bias, q: &[f32]| {
+    let alone = |bias: Bias<&[f32]>, q: &[f32]| {
         let call = Attention {
             query_bias: None,
             features: Vec::new(),

@@ -6,14 +6,14 @@ use super::Backward;
 use crate::{
     attention::{
         Score,
+        biases::{band_terms, product_of_terms},
         head::{Head, Keys, Rows},
         learned::LearnedHead,
-        scores::band_terms,
     },
     memory::scratch::Scratch,
     simd::{
         additive::AdditiveBackward,
-        bands::{AddBand, FoldBand, FoldDiagonals},
+        bands::{AddBand, FoldBand},
         matmul::{Accumulate, Matmul},
         rows::{Multiply, Region},
         softmax::{CentersBackward, SoftmaxBackward},
@@ -109,7 +109,7 @@ impl Step<'_> {
         }
         self.values_backward(head, all, learned, scratch);
         for region in self.outline.regions() {
-            self.biases_backward(head, all, chunk_keys, learned, &region, scratch);
+            head.biases_backward(self.queries, self.keys, chunk_keys, learned, &region, scratch);
             if attention.soft_cap.is_some() {
                 let (values, factors) = (&mut scratch.d_scores[..], &scratch.slopes[..]);
                 simd.run(Multiply { region, values, factors });
@@ -140,60 +140,6 @@ impl Step<'_> {
             attention.simd.run(FoldBand { band, region: region.clone(), d_scores: weights, terms });
             let d_table = &mut learned.relative_values;
             product_of_terms(head, &region, band.entries(), terms, self.d_out, value_dim, d_table);
-        }
-    }
-
-    /// Gradients of every bias from a region's `d_scores`.
-    fn biases_backward(
-        &self,
-        head: &Head,
-        all: &Backward,
-        chunk_keys: &Range<usize>,
-        learned: &mut LearnedHead,
-        region: &Region,
-        scratch: &mut Scratch,
-    ) {
-        let attention = all.plan.attention;
-        let (simd, dim) = (attention.simd, attention.shape.head_dim);
-        let d_scores = &scratch.d_scores[..];
-        let (query, key) = (self.queries.index(), self.keys.range.start);
-        if !learned.by_distance.is_empty() {
-            simd.run(FoldDiagonals {
-                region: region.clone(),
-                d_scores,
-                table: &mut learned.by_distance,
-                start: head.distance_index(query, key),
-            });
-        }
-        for (i, relative) in all.plan.relative_keys.iter().enumerate() {
-            let band = head.band(query, key, region, &relative.table.vectors);
-            let entries = band.entries();
-            let terms = scratch.terms.sized(TILE * entries.len());
-            simd.run(FoldBand { band, region: region.clone(), d_scores, terms });
-            let offset = self.queries.relative_start(i, dim);
-            simd.run(Matmul {
-                rows: region.rows.len(),
-                cols: dim,
-                inner: entries.len(),
-                a: &terms[region.rows.start * entries.len()..],
-                a_row: entries.len(),
-                a_step: 1,
-                b: &relative.table.by_distance(head.head)[entries.start * dim..],
-                b_row: dim,
-                c: &mut scratch.d_relative[offset + region.rows.start * dim..],
-                c_row: dim,
-                old: Accumulate::Add,
-            });
-            let rows = self.queries.relative(i, dim);
-            let d_table = &mut learned.relative[i].table;
-            product_of_terms(head, region, entries, terms, rows, dim, d_table);
-        }
-        for dense in &mut learned.dense {
-            let real = region.cols.end.min(self.keys.range.len()).max(region.cols.start);
-            for row in region.rows.clone() {
-                let d = &d_scores[region.of(row)][..real - region.cols.start];
-                dense.add(query + row, key + region.cols.start - chunk_keys.start, d);
-            }
         }
     }
 
@@ -260,31 +206,6 @@ fn product_over_rows(
         b: &rows[half.rows.start * width..],
         b_row: width,
         c: &mut out[half.cols.start * width..],
-        c_row: width,
-        old: Accumulate::Add,
-    });
-}
-
-/// `d_table[entries] += terms[rows, entries]ᵀ · rows`: the gradient of a relative table.
-fn product_of_terms(
-    head: &Head,
-    region: &Region,
-    entries: Range<usize>,
-    terms: &[f32],
-    rows: &[f32],
-    width: usize,
-    d_table: &mut [f32],
-) {
-    head.attention().simd.run(Matmul {
-        rows: entries.len(),
-        cols: width,
-        inner: region.rows.len(),
-        a: &terms[region.rows.start * entries.len()..],
-        a_row: 1,
-        a_step: entries.len(),
-        b: &rows[region.rows.start * width..],
-        b_row: width,
-        c: &mut d_table[entries.start * width..],
         c_row: width,
         old: Accumulate::Add,
     });

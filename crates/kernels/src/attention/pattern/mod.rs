@@ -138,32 +138,24 @@ pub trait Pattern: Send + Sync {
     }
 }
 
-impl<P: Pattern + ?Sized> Pattern for &P {
-    fn sees(&self, pair: Pair) -> bool {
-        (**self).sees(pair)
-    }
-    fn coverage(&self, tile: &Tile) -> Coverage {
-        (**self).coverage(tile)
-    }
-    fn hide(&self, first: Pair, scores: &mut [f32]) {
-        (**self).hide(first, scores);
-    }
-    fn check(&self, shape: &Shape) -> Result<(), Error> {
-        (**self).check(shape)
-    }
+/// What points to a pattern is one.
+macro_rules! pointers {
+    ($($pointer:ty),*) => {$(
+        impl<P: Pattern + ?Sized> Pattern for $pointer {
+            fn sees(&self, pair: Pair) -> bool {
+                (**self).sees(pair)
+            }
+            fn coverage(&self, tile: &Tile) -> Coverage {
+                (**self).coverage(tile)
+            }
+            fn hide(&self, first: Pair, scores: &mut [f32]) {
+                (**self).hide(first, scores);
+            }
+            fn check(&self, shape: &Shape) -> Result<(), Error> {
+                (**self).check(shape)
+            }
+        }
+    )*};
 }
 
-impl<P: Pattern + ?Sized> Pattern for Box<P> {
-    fn sees(&self, pair: Pair) -> bool {
-        (**self).sees(pair)
-    }
-    fn coverage(&self, tile: &Tile) -> Coverage {
-        (**self).coverage(tile)
-    }
-    fn hide(&self, first: Pair, scores: &mut [f32]) {
-        (**self).hide(first, scores);
-    }
-    fn check(&self, shape: &Shape) -> Result<(), Error> {
-        (**self).check(shape)
-    }
-}
+pointers!(&P, Box<P>, std::sync::Arc<P>);

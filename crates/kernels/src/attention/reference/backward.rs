@@ -1,11 +1,11 @@
 //! The gradient of the reference, step by step from the output back to the inputs.
 
 use crate::attention::{
-    Bias, Gradients, Score,
-    reference::{Call, Formed, Row, Values, cosine, dot, feature::Side},
+    Gradients, Score,
+    reference::{Formed, Reference, Row, Values, cosine, dot, feature::Side},
 };
 
-impl Call<'_, '_> {
+impl Reference<'_, '_> {
     pub(super) fn backward(&self, d_out: &[f64]) -> Values {
         let mut d = Values::from(&Gradients::zeros(self.attention));
         let (weights, _) = self.weights();
@@ -20,7 +20,8 @@ impl Call<'_, '_> {
                 for (key, (k, d_score)) in formed.keys.iter().zip(d_scores).enumerate() {
                     self.biases_backward(row, key, d_score, &mut d);
                     let d_compared = self.cap_backward(self.compare(head, q, k), d_score);
-                    let (d_q, d_k) = self.compare_backward(head, (q, k), d_compared, &mut d.score);
+                    let d_score = &mut d.learned.score;
+                    let (d_q, d_k) = self.compare_backward(head, (q, k), d_compared, d_score);
                     add(&mut d_formed.queries[query], d_q);
                     add(&mut d_formed.keys[key], d_k);
                 }
@@ -40,14 +41,14 @@ impl Call<'_, '_> {
             d_weights.push(d_kept * factor);
 
             let d_value = scaled(d_out, weight * factor);
-            if let Some(vectors) = &self.attention.relative_values {
+            if let Some(vectors) = &mut d.learned.relative_values {
                 let vector = self.vector_range(vectors, row, key, d_value.len());
-                add(&mut d.relative_values[vector], d_value.iter().copied());
+                add(&mut vectors.table[vector], d_value.iter().copied());
             }
             add(&mut d.v[self.v_range(row, key)], d_value);
-            if let Some(focus) = self.attention.focus {
+            if let (Some(focus), Some(d)) = (&self.values.learned.focus, &mut d.learned.focus) {
                 let center = self.row_index(row);
-                let off = self.pair(row, key).key as f64 - self.values.centers[center];
+                let off = self.pair(row, key).key as f64 - focus.centers[center];
                 let d_factor = d_kept * weight;
                 d.centers[center] += d_factor * factor * off / f64::from(focus.deviation).powi(2);
             }
@@ -57,27 +58,8 @@ impl Call<'_, '_> {
 
     /// Adds the gradients of every bias, and of the queries that relative biases read.
     fn biases_backward(&self, row: Row, key: usize, d_score: f64, d: &mut Values) {
-        for (i, bias) in self.attention.biases.iter().enumerate() {
-            match *bias {
-                Bias::Relative { vectors, query_bias, scale } => {
-                    let d_dot = f64::from(scale) * d_score;
-                    let vector =
-                        self.vector_range(&vectors, row, key, self.attention.shape.head_dim);
-                    let d_q = scaled(&self.values.biases[i].table[vector.clone()], d_dot);
-                    let d_vector = scaled(&self.relative_query(i, row), d_dot);
-                    add(&mut d.biases[i].table[vector], d_vector);
-                    if query_bias.is_some() {
-                        let head = self.head_range(row.head);
-                        add(&mut d.biases[i].query_bias[head], d_q.iter().copied());
-                    }
-                    add(&mut d.q[self.q_range(row)], d_q);
-                }
-                Bias::Dense { learned: false, .. } => {}
-                _ => {
-                    let (cell, factor) = self.bias_cell(i, row, key);
-                    d.biases[i].table[cell] += factor * d_score;
-                }
-            }
+        for (bias, d_bias) in self.values.learned.biases.iter().zip(&mut d.learned.biases) {
+            self.bias_backward(bias, (row, key), d_score, d_bias, &mut d.q);
         }
     }
 
@@ -88,28 +70,30 @@ impl Call<'_, '_> {
         }
     }
 
-    /// The gradients of a formed query and key; that of the additive weight is added to `d_weight`.
+    /// The gradients of a formed query and key; that of the additive weight is added to `d`.
     fn compare_backward(
         &self,
         head: usize,
         (q, k): (&[f64], &[f64]),
         d_compared: f64,
-        d_weight: &mut [f64],
+        d: &mut Score<Vec<f64>>,
     ) -> (Vec<f64>, Vec<f64>) {
-        match self.attention.score {
-            Score::Dot { scale } => {
-                let d_dot = f64::from(scale) * d_compared;
+        match (&self.values.learned.score, d) {
+            (Score::Dot { scale }, _) => {
+                let d_dot = f64::from(*scale) * d_compared;
                 (scaled(k, d_dot), scaled(q, d_dot))
             }
-            Score::Cosine { scale } => {
-                let d_cosine = f64::from(scale) * d_compared;
+            (Score::Cosine { scale }, _) => {
+                let d_cosine = f64::from(*scale) * d_compared;
                 (scaled(&cosine_slope(q, k), d_cosine), scaled(&cosine_slope(k, q), d_cosine))
             }
-            Score::Additive { .. } => {
+            (Score::Additive { weight }, d) => {
                 let head = self.head_range(head);
                 let tanh: Vec<f64> = q.iter().zip(k).map(|(q, k)| (q + k).tanh()).collect();
-                add(&mut d_weight[head.clone()], scaled(&tanh, d_compared));
-                let d_sum: Vec<f64> = (tanh.iter().zip(&self.values.score[head]))
+                if let Score::Additive { weight: d } = d {
+                    add(&mut d[head.clone()], scaled(&tanh, d_compared));
+                }
+                let d_sum: Vec<f64> = (tanh.iter().zip(&weight[head]))
                     .map(|(tanh, weight)| d_compared * weight * (1.0 - tanh * tanh))
                     .collect();
                 (d_sum.clone(), d_sum)
@@ -122,9 +106,10 @@ impl Call<'_, '_> {
         for (query, d_formed) in d_formed.queries.iter().enumerate() {
             let row = Row { batch, head, query };
             let at = (head, Side::Query, self.attention.first_query + query);
-            let d_q = self.form_backward(at, &self.biased_query(row), d_formed, &mut d.features);
-            if self.attention.query_bias.is_some() {
-                add(&mut d.query_bias[self.head_range(head)], d_q.iter().copied());
+            let d_q =
+                self.form_backward(at, &self.biased_query(row), d_formed, &mut d.learned.features);
+            if let Some(d) = &mut d.learned.query_bias {
+                add(&mut d[self.head_range(head)], d_q.iter().copied());
             }
             add(&mut d.q[self.q_range(row)], d_q);
         }
@@ -132,7 +117,7 @@ impl Call<'_, '_> {
             let range = self.k_range(batch, head, key);
             let at = (head, Side::Key, self.attention.first_key + key);
             let k = &self.values.k[range.clone()];
-            let d_k = self.form_backward(at, k, d_formed, &mut d.features);
+            let d_k = self.form_backward(at, k, d_formed, &mut d.learned.features);
             add(&mut d.k[range], d_k);
         }
     }
@@ -153,13 +138,13 @@ fn cosine_slope(a: &[f64], b: &[f64]) -> Vec<f64> {
     a.iter().zip(b).map(|(a, b)| b / norms - cosine * a / square).collect()
 }
 
-fn add(sum: &mut [f64], terms: impl IntoIterator<Item = f64>) {
+pub(super) fn add(sum: &mut [f64], terms: impl IntoIterator<Item = f64>) {
     for (sum, term) in sum.iter_mut().zip(terms) {
         *sum += term;
     }
 }
 
-fn scaled(x: &[f64], factor: f64) -> Vec<f64> {
+pub(super) fn scaled(x: &[f64], factor: f64) -> Vec<f64> {
     x.iter().map(|x| factor * x).collect()
 }
 
@@ -169,14 +154,14 @@ fn zeros(vectors: &[Vec<f64>]) -> Vec<Vec<f64>> {
 
 #[cfg(test)]
 mod tests {
-    use std::ops::Range;
+    use std::{ops::Range, sync::Arc};
 
     use whatwhere_random::Random;
 
     use super::*;
     use crate::attention::{
-        Angles, Attention, Buckets, DELTA_RANGE, Dropout, Feature, FeatureKind, Focus, Inputs,
-        Layout, Magnitude, Relative, Shape, alibi_slopes,
+        Angles, Attention, Bias, Buckets, DELTA_RANGE, Dropout, Feature, FeatureKind, Focus,
+        Inputs, Layout, Magnitude, Relative, Shape, alibi_slopes, alibi_table,
         pattern::{Causal, Full},
         reference::values::widen,
     };
@@ -191,20 +176,15 @@ mod tests {
     #[test]
     fn every_gradient_is_the_slope_of_the_loss() {
         for (name, attention) in cases() {
-            let mut call = call(&attention);
+            let call = call(&attention);
             let d_out = widen(data(9, attention.shape.out_len()));
             let gradients = call.backward(&d_out);
             for (i, (slice, found)) in gradients.slices().into_iter().enumerate() {
                 let learned = found.iter().any(|gradient| gradient.abs() > LEARNS);
                 assert!(found.is_empty() || learned, "{name}: nothing reaches {slice}");
                 for (j, found) in found.iter().enumerate() {
-                    let value = slices_mut(&mut call.values)[i][j];
-                    let mut loss = |value| {
-                        slices_mut(&mut call.values)[i][j] = value;
-                        dot(&call.forward().out, &d_out)
-                    };
-                    let slope = (loss(value + STEP) - loss(value - STEP)) / (2.0 * STEP);
-                    loss(value);
+                    let loss = |by| dot(&nudged(&call, i, j, by).forward().out, &d_out);
+                    let slope = (loss(STEP) - loss(-STEP)) / (2.0 * STEP);
                     assert!(
                         (found - slope).abs() <= TOLERANCE * slope.abs().max(1.0),
                         "{name}: {slice}[{j}] is {found}, the slope is {slope}",
@@ -223,7 +203,8 @@ mod tests {
             let features = vec![polar(Magnitude::Softplus, Some(deltas), 0..4, 0..2)];
             let attention = Attention { features, ..base() };
             let d_out = widen(data(9, attention.shape.out_len()));
-            for d_delta in &call(&attention).backward(&d_out).features[0] {
+            let gradients = call(&attention).backward(&d_out);
+            for d_delta in gradients.learned.features[0].delta().unwrap() {
                 assert_eq!(d_delta.abs() > LEARNS, learns, "{delta}: {d_delta}");
             }
         }
@@ -254,7 +235,11 @@ mod tests {
         let per_head = Relative { table: data(5, 2 * 4 * 4), per_head: true, ..unequal };
         let values = Relative { table: data(6, 3 * 3), per_head: false, left: 1, right: 1 };
         let head_values = Relative { table: data(6, 2 * 3 * 3), per_head: true, ..values };
-        let both_ways = Buckets { count: 8, max_distance: 6, bidirectional: true };
+        let by_distance = |table, left, right| Bias::ByDistance { table, left, right };
+        let table = by_distance(data(5, 8), 1, 2);
+        let alibi = by_distance(alibi_table(&alibi_slopes(2), 3, 2).leak(), 3, 2);
+        let buckets = Buckets { count: 8, max_distance: 6, bidirectional: true };
+        let t5 = by_distance(buckets.table(data(5, 16), 3, 2).leak(), 3, 2);
         let dense = |values, shape, learned| Bias::Dense { values, shape, learned };
         let mut hiding = data(7, 12).to_vec();
         hiding[4..7].fill(f32::NEG_INFINITY);
@@ -312,19 +297,10 @@ mod tests {
                     ..base.clone()
                 },
             ),
-            ("slopes", bias(Bias::Slopes { slopes: alibi_slopes(2).leak() })),
-            ("buckets", bias(Bias::Buckets { table: data(5, 16), buckets: both_ways })),
-            (
-                "causal buckets",
-                Attention {
-                    biases: vec![Bias::Buckets {
-                        table: data(5, 8),
-                        buckets: Buckets { count: 4, max_distance: 6, bidirectional: false },
-                    }],
-                    ..base.clone()
-                },
-            ),
-            ("table", bias(Bias::Table { table: data(5, 8), left: 1, right: 2 })),
+            ("slopes", bias(alibi)),
+            ("buckets", bias(t5)),
+            ("causal table", Attention { biases: vec![t5], ..base.clone() }),
+            ("table", bias(table)),
             ("shaw", bias(Bias::Relative { vectors: unequal, query_bias: None, scale: 0.5 })),
             (
                 "transformer-xl",
@@ -356,8 +332,8 @@ mod tests {
                     ],
                     soft_cap: Some(0.8),
                     biases: vec![
-                        Bias::Slopes { slopes: alibi_slopes(2).leak() },
-                        Bias::Table { table: data(5, 8), left: 1, right: 2 },
+                        alibi,
+                        table,
                         Bias::Relative {
                             vectors: per_head,
                             query_bias: Some(data(11, 8)),
@@ -389,9 +365,13 @@ mod tests {
         Attention { first_query: 2, first_key: 1, ..Attention::new(shape, &Causal { offset: 0 }) }
     }
 
-    fn rotary(layout: Layout, channels: Range<usize>, heads: Range<usize>) -> Feature<'static> {
+    fn rotary(
+        layout: Layout,
+        channels: Range<usize>,
+        heads: Range<usize>,
+    ) -> Feature<&'static [f32]> {
         let frequencies = Angles::rotary_frequencies(channels.len(), 100.0);
-        let angles = Box::leak(Box::new(Angles::new(&frequencies, 0..8, 1.2)));
+        let angles = Arc::new(Angles::new(&frequencies, 0..8, 1.2));
         Feature { kind: FeatureKind::Rotary { layout }, channels, heads, angles }
     }
 
@@ -400,16 +380,16 @@ mod tests {
         delta: Option<&'static [f32]>,
         channels: Range<usize>,
         heads: Range<usize>,
-    ) -> Feature<'static> {
+    ) -> Feature<&'static [f32]> {
         let frequencies = Angles::polar_frequencies(channels.len(), 100.0);
-        let angles = Box::leak(Box::new(Angles::new(&frequencies, 0..8, 0.9)));
+        let angles = Arc::new(Angles::new(&frequencies, 0..8, 0.9));
         Feature { kind: FeatureKind::Polar { magnitude, delta }, channels, heads, angles }
     }
 
-    fn call<'c>(attention: &'c Attention<'static>) -> Call<'c, 'static> {
+    fn call<'c>(attention: &'c Attention<'static>) -> Reference<'c, 'static> {
         let shape = &attention.shape;
         let (q, k, v) = (data(1, shape.q_len()), data(2, shape.k_len()), data(3, shape.v_len()));
-        Call::new(attention, &Inputs { q, k, v }).unwrap()
+        Reference::new(attention, &Inputs { q, k, v }).unwrap()
     }
 
     /// Numbers in (−1.5, 1.5); they live as long as the tests.
@@ -417,13 +397,24 @@ mod tests {
         Random::new(&[seed]).signed(len).into_iter().map(|x| 1.5 * x).collect::<Vec<_>>().leak()
     }
 
-    /// The slices of [`Values::slices`], in its order, to be nudged.
-    fn slices_mut(values: &mut Values) -> Vec<&mut [f64]> {
-        let Values { q, k, v, score, query_bias, features, biases, relative_values, centers } =
-            values;
-        let single = [q, k, v, score, query_bias, relative_values, centers];
-        let biases = biases.iter_mut().flat_map(|bias| [&mut bias.table, &mut bias.query_bias]);
-        let all = single.into_iter().chain(features).chain(biases);
-        all.map(|values| &mut values[..]).collect()
+    /// The same with value `j` of slice `i`, in the order of [`Values::slices`], moved.
+    fn nudged<'c>(
+        call: &Reference<'c, 'static>,
+        i: usize,
+        j: usize,
+        by: f64,
+    ) -> Reference<'c, 'static> {
+        let mut slices = 0..;
+        let mut nudge = |values: &Vec<f64>| {
+            let mut values = values.clone();
+            if slices.next() == Some(i) {
+                values[j] += by;
+            }
+            values
+        };
+        let Values { q, k, v, learned } = &call.values;
+        let [q, k, v] = [q, k, v].map(&mut nudge);
+        let values = Values { q, k, v, learned: learned.map((), nudge) };
+        Reference { attention: call.attention, values }
     }
 }

@@ -1,6 +1,6 @@
 //! Features of one query or key by definition, and their gradient.
 
-use crate::attention::{DELTA_RANGE, FeatureKind, Magnitude, reference::Call};
+use crate::attention::{DELTA_RANGE, Feature, FeatureKind, Magnitude, reference::Reference};
 
 /// Which of the two vectors is formed: δ belongs to keys alone.
 #[derive(Clone, Copy, PartialEq)]
@@ -9,7 +9,7 @@ pub(super) enum Side {
     Key,
 }
 
-impl Call<'_, '_> {
+impl Reference<'_, '_> {
     /// The vector that is compared for `x` at `place`: `x` with its channels turned,
     /// followed by the sine halves of its polar channels.
     pub(super) fn form(&self, head: usize, side: Side, place: usize, x: &[f64]) -> Vec<f64> {
@@ -33,13 +33,13 @@ impl Call<'_, '_> {
         formed
     }
 
-    /// The gradient of `x`; those of δ are added to `d_deltas`, one slice per feature.
+    /// The gradient of `x`; those of δ are added to `d_features`.
     pub(super) fn form_backward(
         &self,
         (head, side, place): (usize, Side, usize),
         x: &[f64],
         d_formed: &[f64],
-        d_deltas: &mut [Vec<f64>],
+        d_features: &mut [Feature<Vec<f64>>],
     ) -> Vec<f64> {
         let (d_first, mut d_sines) = d_formed.split_at(x.len());
         let mut d_x = d_first.to_vec();
@@ -56,9 +56,12 @@ impl Call<'_, '_> {
                         let (d_cos, d_sin) = (d_first[c], d_sines[0]);
                         d_sines = &d_sines[1..];
                         d_x[c] = (d_cos * turn.cos + d_sin * turn.sin) * slope(magnitude, x[c]);
-                        if let Some(delta) = turn.delta {
+                        if let Some(delta) = turn.delta
+                            && let FeatureKind::Polar { delta: Some(d), .. } =
+                                &mut d_features[i].kind
+                        {
                             let d_angle = d_sin * turn.cos - d_cos * turn.sin;
-                            d_deltas[i][delta] += size(magnitude, x[c]) * d_angle;
+                            d[delta] += size(magnitude, x[c]) * d_angle;
                         }
                     }
                 }
@@ -69,7 +72,7 @@ impl Call<'_, '_> {
 
     /// The turns of feature number `i` at a place, in the order of its frequencies; none in other heads.
     fn turns(&self, i: usize, head: usize, side: Side, place: usize) -> Vec<Turn> {
-        let feature = &self.attention.features[i];
+        let feature = &self.values.learned.features[i];
         let (start, width) = (feature.channels.start, feature.channels.len());
         if width == 0 || !feature.heads.contains(&head) {
             return Vec::new();
@@ -84,9 +87,9 @@ impl Call<'_, '_> {
             FeatureKind::Polar { .. } => {
                 let channels = (start + frequency, start + frequency);
                 let index = head * width + frequency;
-                match self.values.features[i].get(index) {
-                    Some(&delta) if side == Side::Key => {
-                        Turn::shifted(channels, (cos, sin), delta, index)
+                match feature.delta() {
+                    Some(delta) if side == Side::Key => {
+                        Turn::shifted(channels, (cos, sin), delta[index], index)
                     }
                     _ => Turn { channels, cos, sin, delta: None },
                 }

@@ -5,10 +5,10 @@ use std::ops::Range;
 use crate::attention::{
     Relative,
     pattern::Pair,
-    reference::{Call, Row},
+    reference::{Reference, Row},
 };
 
-impl Call<'_, '_> {
+impl Reference<'_, '_> {
     pub(super) fn heads(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let heads = self.attention.shape.heads;
         (0..self.attention.shape.batch).flat_map(move |batch| (0..heads).map(move |h| (batch, h)))
@@ -77,7 +77,7 @@ impl Call<'_, '_> {
     /// Where the vector of a pair's clipped distance lies in a relative table.
     pub(super) fn vector_range(
         &self,
-        vectors: &Relative,
+        vectors: &Relative<impl Sized>,
         row: Row,
         key: usize,
         width: usize,

@@ -11,19 +11,16 @@
 //! Memory grows with `queries · keys`. Read [`forward`] first, then `backward.rs` in the same order reversed.
 
 mod backward;
+mod bias;
 mod feature;
 mod layout;
 mod values;
 
-pub use values::{BiasValues, Values};
+pub use values::Values;
 
 use crate::{
     Error,
-    attention::{
-        Attention, Bias, Inputs, Score,
-        pattern::Pair,
-        reference::{feature::Side, layout::clip},
-    },
+    attention::{Attention, Inputs, Score, pattern::Pair, reference::feature::Side},
     error::expect_len,
 };
 
@@ -41,7 +38,7 @@ pub struct Forward {
 /// # Errors
 /// When a choice or a length of the call is wrong.
 pub fn scores(attention: &Attention, inputs: &Inputs) -> Result<Vec<f64>, Error> {
-    Ok(Call::new(attention, inputs)?.scores())
+    Ok(Reference::new(attention, inputs)?.scores())
 }
 
 /// The weights after the softmax, before dropout and focus, `[batch, heads, queries, keys]`.
@@ -49,7 +46,7 @@ pub fn scores(attention: &Attention, inputs: &Inputs) -> Result<Vec<f64>, Error>
 /// # Errors
 /// When a choice or a length of the call is wrong.
 pub fn weights(attention: &Attention, inputs: &Inputs) -> Result<Vec<f64>, Error> {
-    Ok(Call::new(attention, inputs)?.weights().0)
+    Ok(Reference::new(attention, inputs)?.weights().0)
 }
 
 /// The output and the rows' log-sums.
@@ -57,7 +54,7 @@ pub fn weights(attention: &Attention, inputs: &Inputs) -> Result<Vec<f64>, Error
 /// # Errors
 /// When a choice or a length of the call is wrong.
 pub fn forward(attention: &Attention, inputs: &Inputs) -> Result<Forward, Error> {
-    Ok(Call::new(attention, inputs)?.forward())
+    Ok(Reference::new(attention, inputs)?.forward())
 }
 
 /// The gradient of `Σ d_out · out` for everything that can learn; empty where a call has no such thing.
@@ -65,13 +62,13 @@ pub fn forward(attention: &Attention, inputs: &Inputs) -> Result<Forward, Error>
 /// # Errors
 /// When a choice or a length of the call is wrong.
 pub fn backward(attention: &Attention, inputs: &Inputs, d_out: &[f32]) -> Result<Values, Error> {
-    let call = Call::new(attention, inputs)?;
+    let call = Reference::new(attention, inputs)?;
     expect_len("d_out", d_out.len(), attention.shape.out_len())?;
     Ok(call.backward(&values::widen(d_out)))
 }
 
 /// A call whose learnable values are f64, so that a test can nudge one by less than f32 can tell.
-struct Call<'c, 'a> {
+struct Reference<'c, 'a> {
     attention: &'c Attention<'a>,
     values: Values,
 }
@@ -90,7 +87,7 @@ struct Formed {
     keys: Vec<Vec<f64>>,
 }
 
-impl<'c, 'a> Call<'c, 'a> {
+impl<'c, 'a> Reference<'c, 'a> {
     fn new(attention: &'c Attention<'a>, inputs: &Inputs) -> Result<Self, Error> {
         attention.check_inputs(inputs)?;
         Ok(Self { attention, values: Values::new(attention, inputs) })
@@ -141,7 +138,8 @@ impl<'c, 'a> Call<'c, 'a> {
             Some(cap) => cap * (compared / cap).tanh(),
             None => compared,
         };
-        (0..self.attention.biases.len()).fold(capped, |score, i| score + self.bias(i, row, key))
+        let biases = self.values.learned.biases.iter();
+        biases.fold(capped, |score, bias| score + self.bias(bias, row, key))
     }
 
     /// Features of every query, with the query bias, and of every key, as `head` sees it.
@@ -159,75 +157,39 @@ impl<'c, 'a> Call<'c, 'a> {
     }
 
     fn biased_query(&self, row: Row) -> Vec<f64> {
+        self.query_with(row, self.values.learned.query_bias.as_deref())
+    }
+
+    /// A query plus its head's part of a bias, `[heads, head_dim]`.
+    fn query_with(&self, row: Row, bias: Option<&[f64]>) -> Vec<f64> {
         let q = &self.values.q[self.q_range(row)];
-        match self.values.query_bias.get(self.head_range(row.head)) {
-            Some(bias) => q.iter().zip(bias).map(|(q, u)| q + u).collect(),
+        match bias {
+            Some(bias) => {
+                let bias = &bias[self.head_range(row.head)];
+                q.iter().zip(bias).map(|(q, u)| q + u).collect()
+            }
             None => q.to_vec(),
         }
     }
 
     fn compare(&self, head: usize, q: &[f64], k: &[f64]) -> f64 {
-        match self.attention.score {
-            Score::Dot { scale } => f64::from(scale) * dot(q, k),
-            Score::Cosine { scale } => f64::from(scale) * cosine(q, k),
-            Score::Additive { .. } => {
-                let weight = &self.values.score[self.head_range(head)];
+        match &self.values.learned.score {
+            Score::Dot { scale } => f64::from(*scale) * dot(q, k),
+            Score::Cosine { scale } => f64::from(*scale) * cosine(q, k),
+            Score::Additive { weight } => {
+                let weight = &weight[self.head_range(head)];
                 q.iter().zip(k).zip(weight).map(|((q, k), w)| w * (q + k).tanh()).sum()
             }
-        }
-    }
-
-    /// What bias number `i` adds to a score.
-    fn bias(&self, i: usize, row: Row, key: usize) -> f64 {
-        let values = &self.values.biases[i];
-        match self.attention.biases[i] {
-            Bias::Relative { vectors, scale, .. } => {
-                let vector = self.vector_range(&vectors, row, key, self.attention.shape.head_dim);
-                f64::from(scale) * dot(&self.relative_query(i, row), &values.table[vector])
-            }
-            _ => {
-                let (cell, factor) = self.bias_cell(i, row, key);
-                factor * values.table[cell]
-            }
-        }
-    }
-
-    /// The query that relative bias number `i` compares with its vectors: without query bias or features.
-    fn relative_query(&self, i: usize, row: Row) -> Vec<f64> {
-        let q = &self.values.q[self.q_range(row)];
-        match self.values.biases[i].query_bias.get(self.head_range(row.head)) {
-            Some(bias) => q.iter().zip(bias).map(|(q, v)| q + v).collect(),
-            None => q.to_vec(),
-        }
-    }
-
-    /// The entry of bias number `i` that a pair reads, and the factor on it.
-    fn bias_cell(&self, i: usize, row: Row, key: usize) -> (usize, f64) {
-        let distance = self.distance(row, key);
-        match self.attention.biases[i] {
-            Bias::Slopes { .. } => (row.head, -(distance.unsigned_abs() as f64)),
-            Bias::Buckets { buckets, .. } => {
-                (row.head * buckets.count + buckets.index(distance), 1.0)
-            }
-            Bias::Table { left, right, .. } => {
-                (row.head * (left + 1 + right) + clip(distance, left, right), 1.0)
-            }
-            Bias::Dense { shape, .. } => {
-                let at = [row.batch, row.head, row.query, key];
-                let broadcast = shape.iter().zip(at).map(|(&size, i)| (size, i.min(size - 1)));
-                (broadcast.fold(0, |cell, (size, i)| cell * size + i), 1.0)
-            }
-            Bias::Relative { .. } => unreachable!("a relative bias reads a vector"),
         }
     }
 
     /// The value a weight mixes: `v`, and the relative value of the distance.
     fn value(&self, row: Row, key: usize) -> Vec<f64> {
         let v = &self.values.v[self.v_range(row, key)];
-        match &self.attention.relative_values {
+        match &self.values.learned.relative_values {
             Some(vectors) => {
                 let vector = self.vector_range(vectors, row, key, v.len());
-                v.iter().zip(&self.values.relative_values[vector]).map(|(v, r)| v + r).collect()
+                v.iter().zip(&vectors.table[vector]).map(|(v, r)| v + r).collect()
             }
             None => v.to_vec(),
         }
@@ -240,8 +202,8 @@ impl<'c, 'a> Call<'c, 'a> {
             .attention
             .dropout
             .map_or(1.0, |dropout| f64::from(dropout.row(batch, head, query).factor(place as u32)));
-        let focus = self.attention.focus.map_or(1.0, |focus| {
-            let off = place as f64 - self.values.centers[self.row_index(row)];
+        let focus = self.values.learned.focus.as_ref().map_or(1.0, |focus| {
+            let off = place as f64 - focus.centers[self.row_index(row)];
             (-off * off / (2.0 * f64::from(focus.deviation).powi(2))).exp()
         });
         dropout * focus
