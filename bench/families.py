@@ -113,7 +113,7 @@ FAMILIES = {
     ),
     "phi": (
         "PhiForCausalLM",
-        DECODER | dict(num_key_value_heads=4, layer_norm_eps=1e-2)
+        DECODER | dict(num_key_value_heads=4, intermediate_size=128, layer_norm_eps=1e-2)
         | dict(rope_parameters=rope("default", partial_rotary_factor=0.5)),
         {EPS: dict(layer_norm_eps=1e-5), "partial": WHOLE},
     ),  # fmt: skip

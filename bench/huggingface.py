@@ -270,7 +270,9 @@ def write_as_on_the_hub(folder, kind, given, truth):
     other = folder.with_name(f"{folder.name}_hub")
     shutil.rmtree(other, ignore_errors=True)
     other.mkdir()
-    shutil.copy(folder / "config.json", other)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"n_ctx": config["n_positions"]} if folder.name == "gpt2" else {}
+    (other / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     weights = AS_ON_THE_HUB[folder.name](load_file(folder / "model.safetensors"))
     save_file(weights, other / "model.safetensors", {"format": "pt"})
     again = kind.from_pretrained(other, attn_implementation="eager").eval()
