@@ -35,8 +35,7 @@ const SIZES: [[usize; 3]; 7] = [
 fn main() -> Result<()> {
     if let Some(folder) = std::env::args().nth(1) {
         let run = Run::open(folder)?;
-        let prompts: Result<Vec<_>, _> =
-            PROMPTS.iter().map(|text| run.tokenizer.encode(text)).collect();
+        let prompts: Result<Vec<_>, _> = PROMPTS.iter().map(|text| run.encode(text)).collect();
         let prompts = prompts?;
         let nucleus = Sampling { temperature: 1.0, top_p: 0.95, ..Default::default() };
         for (name, sampling) in [

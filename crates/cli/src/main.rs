@@ -19,7 +19,8 @@ use clap::{Parser, Subcommand};
 use failure::{Ended, Failure};
 use say::say;
 use verb::{
-    compare, config, data, evaluate, extrapolate, fill, generate, reproduce, show, train, translate,
+    compare, config, data, embed, evaluate, extrapolate, fill, generate, import, logits, reproduce,
+    show, train, translate,
 };
 use whatwhere_training::interrupt::EXIT_CODE;
 
@@ -54,10 +55,16 @@ enum Verb {
     Translate(translate::Translate),
     /// Fill `[MASK]` in a text, with probabilities.
     Fill(fill::Fill),
+    /// Turn each line of standard input into a vector.
+    Embed(embed::Embed),
     /// Measure a trained run: loss, perplexity, accuracy, BLEU.
     Evaluate(evaluate::Evaluate),
     /// Train a grid of settings under equal conditions, and report which to use.
     Compare(compare::Compare),
+    /// Turn a model of others into a run folder: Hugging Face folders.
+    Import(import::Import),
+    /// Print logits of token ids, for programs.
+    Logits(logits::Logits),
     /// Try trained runs at lengths nobody trained.
     Extrapolate(extrapolate::Extrapolate),
     /// Hold published claims against what this machine measures.
@@ -78,8 +85,11 @@ fn main() -> ExitCode {
         Verb::Generate(args) => generate::run(&args),
         Verb::Translate(args) => translate::run(&args),
         Verb::Fill(args) => fill::run(&args),
+        Verb::Embed(args) => embed::run(&args),
         Verb::Evaluate(args) => evaluate::run(&args),
         Verb::Compare(args) => compare::run(&args),
+        Verb::Import(args) => import::run(&args),
+        Verb::Logits(args) => logits::run(&args),
         Verb::Extrapolate(args) => extrapolate::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Show(args) => show::run(&args),

@@ -11,7 +11,7 @@ use std::{
 };
 
 /// Each crate and those it may know.
-const MAY_KNOW: [(&str, &[&str]); 10] = [
+const MAY_KNOW: [(&str, &[&str]); 11] = [
     ("random", &[]),
     ("files", &[]),
     ("settings", &[]),
@@ -24,7 +24,8 @@ const MAY_KNOW: [(&str, &[&str]); 10] = [
         "lab",
         &["attention", "data", "files", "kernels", "random", "settings", "training", "transformer"],
     ),
-    ("cli", &["attention", "data", "lab", "settings", "training", "transformer"]),
+    ("interop", &["data", "training", "transformer"]),
+    ("cli", &["attention", "data", "interop", "lab", "settings", "training", "transformer"]),
 ];
 
 /// Where `unsafe` may stand, and the lint against it may be lifted.

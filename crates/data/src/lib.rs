@@ -33,6 +33,6 @@ pub use corpus::{Corpus, Description, Pair, Part, Split};
 pub use embedded::shakespeare;
 pub use error::{Error, Result};
 pub use settings::{DataSettings, Objective, Source, TokenizerSettings};
-pub use tokenizer::{Decoder, Special, Tokenizer};
+pub use tokenizer::{Decoder, Special, SpecialTokens, Tokenizer};
 pub use tokens::Tokens;
 pub use watch::{Watch, Work};

@@ -78,7 +78,11 @@ fn the_heads_of_every_family_are_drawn() {
     for (changes, text, expected) in cases {
         let (_folder, run) = trained(changes);
         // A task's symbols are its own.
-        let text = if text.is_empty() { run.tokenizer.decode(&[5, 6, 7, 8]) } else { text.into() };
+        let text = if text.is_empty() {
+            run.tokenizer().unwrap().decode(&[5, 6, 7, 8])
+        } else {
+            text.into()
+        };
         let reading = Reading::new(&run, &text, None).unwrap();
         let page = show::attention(&reading, &Heads::default()).unwrap();
         let pictures: Vec<&str> = (page.sections.iter())

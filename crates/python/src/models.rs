@@ -41,8 +41,9 @@ impl Model {
     /// The tokens of a text.
     fn tokens(&self, text: &str) -> PyResult<Vec<String>> {
         let run = self.run();
-        let tokens = run.tokenizer.encode(text).map_err(|error| refused(error.into()))?;
-        Ok(tokens.into_iter().map(|token| run.tokenizer.token(token)).collect())
+        let tokenizer = run.tokenizer().map_err(refused)?;
+        let tokens = run.encode(text).map_err(refused)?;
+        Ok(tokens.into_iter().map(|token| tokenizer.token(token)).collect())
     }
 
     /// What comes after a prompt; `sampling` is JSON.
@@ -83,9 +84,22 @@ impl Model {
         py.detach(|| {
             let run = self.run();
             let scored = run.score(text)?;
-            Ok(scored.into_iter().map(|(token, log)| (run.tokenizer.token(token), log)).collect())
+            let tokenizer = run.tokenizer()?;
+            Ok(scored.into_iter().map(|(token, log)| (tokenizer.token(token), log)).collect())
         })
         .map_err(refused)
+    }
+
+    /// Logits of token ids, `[batch, length, vocabulary]`; `sources` for an encoder-decoder.
+    fn logits<'py>(
+        &self,
+        py: Python<'py>,
+        sources: Option<Vec<Vec<u32>>>,
+        ids: Vec<Vec<u32>>,
+    ) -> PyResult<Bound<'py, PyArray3<f32>>> {
+        let (values, sizes) =
+            py.detach(|| self.run().logits(sources.as_deref(), &ids)).map_err(refused)?;
+        PyArray1::from_vec(py, values).reshape(sizes)
     }
 
     /// The weights of one layer over a text, `[heads, tokens, tokens]`.

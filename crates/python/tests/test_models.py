@@ -94,6 +94,24 @@ def test_scores_are_log_probabilities_of_what_was_learned(folder):
 
 
 @models
+def test_logits_of_ids_are_those_behind_the_scores_and_of_the_command_line(folder):
+    model = whatwhere.load(folder)
+    ids = [[3, 1, 4, 1, 5], [2, 0, 2, 0, 1]]
+    logits = model.logits(ids)
+    assert logits.shape[:2] == (2, 5) and logits.dtype == np.float32
+    np.testing.assert_array_equal(logits, model.logits(np.array(ids)))
+    lines = "".join(" ".join(map(str, row)) + "\n" for row in ids)
+    said = subprocess.run([BINARY, "logits", folder, "--json"], input=lines, capture_output=True, text=True, check=True)
+    rows = [json.loads(line)["logits"] for line in said.stdout.splitlines()]
+    np.testing.assert_allclose(np.array(rows), logits, atol=1e-5)
+    for ids, message in [([[99999]], "outside the vocabulary"), ([1, 2], "shape"), ([[-1]], "from -1"), ([[0.5]], "whole")]:
+        with pytest.raises(ValueError, match=message):
+            model.logits(ids)
+    with pytest.raises(ValueError, match="one stack"):
+        model.logits([[1]], [[1]])
+
+
+@models
 def test_attention_weights_are_those_of_the_pattern_and_sum_to_one(folder):
     model = whatwhere.load(folder)
     text = "the cat and the dog"

@@ -8,6 +8,7 @@
 //! | `data.json` | what each split has: documents, bytes, tokens, and which documents are held out |
 //! | `model.safetensors` | the weights with the best validation loss (the last ones where nothing is validated) |
 //! | `last.safetensors` | weights, optimizer and data state of the last checkpoint, to go on from |
+//! | `import.json` | of a model that was not trained here: where it came from, its special tokens, its chat template |
 //! | `metrics.jsonl` | one record per line |
 //! | `events.out.tfevents.*` | the same for TensorBoard |
 
@@ -72,6 +73,11 @@ impl Folder {
     /// `last.safetensors`.
     pub fn last(&self) -> PathBuf {
         self.0.join("last.safetensors")
+    }
+
+    /// `import.json`.
+    pub fn import(&self) -> PathBuf {
+        self.0.join("import.json")
     }
 
     /// `metrics.jsonl`.

@@ -26,6 +26,7 @@
 //!   translations with the figures of sacreBLEU.
 //! - [`journal`] and [`tensorboard`] record a run; both go on after a stop without repeating a step.
 //! - [`memory`] knows what a run needs before a model is made.
+//! - [`imported`] are models that were not trained here.
 //! - [`lock`] keeps a run folder to one process.
 //! - [`interrupt`] lets a run stop between two steps.
 
@@ -35,13 +36,16 @@ mod checkpoint;
 pub mod chrf;
 mod error;
 mod evaluate;
+mod fill;
 mod folder;
 mod hash;
+pub mod imported;
 pub mod interrupt;
 pub mod journal;
 mod keys;
 mod learner;
 pub mod lock;
+mod logits;
 mod loss;
 pub mod memory;
 mod ngrams;
@@ -58,6 +62,7 @@ pub mod trainer;
 
 pub use error::Error;
 pub use evaluate::{Evaluation, Places, evaluate, loss_by_position};
+pub use fill::Pooling;
 pub use folder::Folder;
 pub use keys::full_key;
 pub use learner::{Learner, StepStats};

@@ -13,7 +13,8 @@ use whatwhere_transformer::{
 };
 
 use crate::{
-    Error, Folder, RunSettings, checkpoint::Checkpoint, stop::StopFilter, trainer::saving,
+    Error, Folder, RunSettings, checkpoint::Checkpoint, imported::Imported, stop::StopFilter,
+    trainer::saving,
 };
 
 /// A model, its tokenizer and its settings.
@@ -21,8 +22,10 @@ use crate::{
 pub struct Run {
     /// The settings it was trained with.
     pub settings: RunSettings,
-    /// From text to tokens and back.
-    pub tokenizer: Tokenizer,
+    /// Where the model came from, if it was not trained here.
+    pub imported: Option<Imported>,
+    /// From text to tokens and back; an imported model may have come without.
+    tokenizer: Option<Tokenizer>,
     /// Updates behind the weights.
     pub step: u64,
     /// Holds the model, with the best weights of the run.
@@ -79,12 +82,23 @@ impl Run {
         let folder = Folder::new(folder.as_ref());
         let settings = folder.load_settings()?;
         let mut checkpoint = Checkpoint::load(&folder.model())?;
-        folder.check_tokenizer(checkpoint.metadata.get(saving::TOKENIZER))?;
-        let tokenizer = Tokenizer::load(&folder.tokenizer())?;
+        let imported = Imported::load(&folder)?;
+        let hash = checkpoint.metadata.get(saving::TOKENIZER);
+        let tokenizer = match &imported {
+            Some(_) if hash.is_none() => None,
+            _ => {
+                folder.check_tokenizer(hash)?;
+                let tokenizer = Tokenizer::load(&folder.tokenizer())?;
+                Some(match &imported {
+                    None => tokenizer,
+                    Some(imported) => imported.tokenizer(tokenizer),
+                })
+            }
+        };
         let step = checkpoint.entry(&folder.model(), "step")?;
         let model = settings.model.build(settings.seed, &settings.device())?;
         let model = model.with_parameters(checkpoint.take(""))?;
-        Ok(Self { settings, tokenizer, step, generator: Generator::new(&model) })
+        Ok(Self { settings, imported, tokenizer, step, generator: Generator::new(&model) })
     }
 
     /// The same weights under other settings than they were trained with, where these leave the parameters as they are:
@@ -92,8 +106,36 @@ impl Run {
     pub fn changed(&self, changes: &[String]) -> Result<Self, Error> {
         let settings = RunSettings::read(&self.settings.to_toml()?, changes)?;
         let model = self.model().with_settings(&settings.model)?;
-        let (tokenizer, step) = (self.tokenizer.clone(), self.step);
-        Ok(Self { settings, tokenizer, step, generator: Generator::new(&model) })
+        let (imported, tokenizer) = (self.imported.clone(), self.tokenizer.clone());
+        let (step, generator) = (self.step, Generator::new(&model));
+        Ok(Self { settings, imported, tokenizer, step, generator })
+    }
+
+    /// From text to tokens and back. Refuses where the model came without.
+    pub fn tokenizer(&self) -> Result<&Tokenizer, Error> {
+        self.tokenizer.as_ref().ok_or_else(|| {
+            let reason = "this run has no tokenizer: its model came without one; ask it by token ids (logits)";
+            Error::Settings(reason.into())
+        })
+    }
+
+    /// The tokens of a text as a model reads it: an imported one with what its tokenizer puts around a text.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
+        let tokenizer = self.tokenizer()?;
+        Ok(match self.imported {
+            None => tokenizer.encode(text)?,
+            Some(_) => tokenizer.encode_framed(text)?,
+        })
+    }
+
+    /// The tokens of a source: an encoder-decoder reads its end, too.
+    pub fn encode_source(&self, text: &str) -> Result<Vec<u32>, Error> {
+        let mut tokens = self.encode(text)?;
+        let end = self.tokenizer()?.end();
+        if tokens.last().copied() != end {
+            tokens.extend(end);
+        }
+        Ok(tokens)
     }
 
     /// The model, with the best weights of the run.
@@ -116,20 +158,21 @@ impl Run {
             broken.set(broken.get() || flow.is_break());
             flow
         };
-        let mut prompt = self.tokenizer.encode(prompt)?;
+        let tokenizer = self.tokenizer()?;
+        let mut prompt = self.encode(prompt)?;
         if prompt.is_empty() {
-            prompt = vec![self.first_token(generation.sampling.seed)];
-            let first = self.tokenizer.decode(&prompt);
+            prompt = vec![self.first_token(tokenizer, generation.sampling.seed)];
+            let first = tokenizer.decode(&prompt);
             let _ = text.push(first.trim(), &mut each);
         }
-        let mut stream = self.tokenizer.stream_after(&prompt);
+        let mut stream = tokenizer.stream_after(&prompt);
         self.generator.generate(
             None,
             &prompt,
             generation.limit,
             &generation.sampling,
             |token| {
-                if Some(token) == self.tokenizer.end() {
+                if tokenizer.ends(token) {
                     return ControlFlow::Break(());
                 }
                 text.push(&stream.push(token), &mut each)
@@ -143,8 +186,10 @@ impl Run {
     }
 
     /// What a text without a prompt begins with: a token that says so, the end of a line, or any, as the seed will have it.
-    fn first_token(&self, seed: u64) -> u32 {
-        let tokenizer = &self.tokenizer;
+    fn first_token(&self, tokenizer: &Tokenizer, seed: u64) -> u32 {
+        if let Some(begin) = tokenizer.begin().filter(|_| self.imported.is_some()) {
+            return begin;
+        }
         let line = || match tokenizer.encode("\n").as_deref() {
             Ok([line]) if Some(*line) != tokenizer.unknown() => Some(*line),
             _ => None,
@@ -172,7 +217,8 @@ impl Run {
         translation: &Translation,
     ) -> Result<Vec<Result<String, Error>>, Error> {
         self.require(Family::EncoderDecoder, "translate")?;
-        let (Some(begin), Some(end)) = (self.tokenizer.begin(), self.tokenizer.end()) else {
+        let tokenizer = self.tokenizer()?;
+        let (Some(begin), Some(end)) = (tokenizer.begin(), tokenizer.end()) else {
             let reason = "the tokenizer has no tokens that begin and end a sentence";
             return Err(Error::Settings(reason.into()));
         };
@@ -193,9 +239,9 @@ impl Run {
             if line.trim().is_empty() {
                 continue;
             }
-            match self.tokenizer.encode(line) {
-                Ok(tokens) => sources.push((index, [tokens, vec![end]].concat())),
-                Err(error) => out[index] = Err(error.into()),
+            match self.encode_source(line) {
+                Ok(tokens) => sources.push((index, tokens)),
+                Err(error) => out[index] = Err(error),
             }
         }
         // Sentences of like length together, so that little of a batch is padding.
@@ -205,10 +251,11 @@ impl Run {
                 let longest = batch.iter().map(|(_, tokens)| tokens.len()).max().unwrap_or(0);
                 let places = self.settings.model.longest().unwrap_or(usize::MAX);
                 beam.limit = (longest + translation.longer).min(places);
-                let found = beam.search(self.model(), &self.padded(batch, longest, end))?;
+                let padding = tokenizer.padding().unwrap_or(end);
+                let found = beam.search(self.model(), &padded(batch, longest, padding))?;
                 for ((index, _), found) in batch.iter().zip(found) {
                     let best = found.first().expect("a search finds at least one target");
-                    out[*index] = Ok(self.tokenizer.decode(&best.tokens));
+                    out[*index] = Ok(tokenizer.decode(&best.tokens));
                 }
                 Ok(())
             };
@@ -226,76 +273,10 @@ impl Run {
         Ok(out)
     }
 
-    /// Sources of several lines as one batch.
-    fn padded(&self, lines: &[(usize, Vec<u32>)], longest: usize, end: u32) -> Sequences {
-        let padding = self.tokenizer.padding().unwrap_or(end);
-        let rows: Vec<Vec<u32>> = lines
-            .iter()
-            .map(|(_, tokens)| {
-                let mut row = tokens.clone();
-                row.resize(longest, padding);
-                row
-            })
-            .collect();
-        let mut batch = Sequences::from_rows(&rows);
-        batch.lengths = Some(lines.iter().map(|(_, tokens)| tokens.len()).collect());
-        batch
-    }
-
-    /// The likeliest tokens for every [`BLANK`] in a text, best first.
-    pub fn fill(&self, text: &str, count: usize) -> Result<Vec<Vec<Filling>>, Error> {
-        self.require(Family::Encoder, "fill")?;
-        let Some(mask) = self.tokenizer.mask() else {
-            return Err(Error::Settings("the tokenizer has no token for a blank".into()));
-        };
-        // Where a word's token brings the blank before it, the hidden word has to bring it, too.
-        let takes_blank = self.tokenizer.has_blanks_before_words();
-        let mut tokens = Vec::new();
-        let mut blanks = Vec::new();
-        let parts: Vec<&str> = text.split(BLANK).collect();
-        for (part, words) in parts.iter().enumerate() {
-            if part > 0 {
-                blanks.push(tokens.len());
-                tokens.push(mask);
-            }
-            let before_blank = part + 1 < parts.len() && takes_blank;
-            let words = words.strip_suffix(' ').filter(|_| before_blank).unwrap_or(words);
-            tokens.extend(self.tokenizer.encode(words)?);
-        }
-        if blanks.is_empty() {
-            return Err(Error::Settings(format!(
-                "found no {BLANK} in the text, expected at least one"
-            )));
-        }
-        let sequences = Sequences::from_rows(&[tokens]);
-        let logits = self.model().forward(None, &sequences, Mode::default())?;
-        let vocabulary = logits.dims()[2];
-        let probabilities: Vec<f32> =
-            activation::softmax(logits, 2).into_data().try_into_vec().expect("f32");
-        Ok(blanks
-            .into_iter()
-            .map(|place| {
-                let row = &probabilities[place * vocabulary..(place + 1) * vocabulary];
-                let words = 0..self.tokenizer.vocabulary().min(vocabulary) as u32;
-                let mut best: Vec<u32> =
-                    words.filter(|token| !self.tokenizer.is_special(*token)).collect();
-                best.sort_by(|a, b| row[*b as usize].total_cmp(&row[*a as usize]));
-                let filling = |token: u32| Filling {
-                    text: match self.tokenizer.token(token) {
-                        text if takes_blank => text.strip_prefix(' ').unwrap_or(&text).to_owned(),
-                        text => text,
-                    },
-                    probability: f64::from(row[token as usize]),
-                };
-                best.into_iter().take(count).map(filling).collect()
-            })
-            .collect())
-    }
-
     /// The log-probability of every token of a text after the first, given those before it.
     pub fn score(&self, text: &str) -> Result<Vec<(u32, f64)>, Error> {
         self.require(Family::Decoder, "score")?;
-        let tokens = self.tokenizer.encode(text)?;
+        let tokens = self.encode(text)?;
         if tokens.len() < 2 {
             let found = tokens.len();
             return Err(Error::Settings(format!("found {found} tokens, expected at least 2")));
@@ -322,7 +303,7 @@ impl Run {
             let reason = "attention_weights needs a decoder or an encoder, this run trained both";
             return Err(Error::Settings(reason.into()));
         }
-        let tokens = self.tokenizer.encode(text)?;
+        let tokens = self.encode(text)?;
         if tokens.is_empty() {
             return Err(Error::Settings("found no tokens, expected at least 1".into()));
         }
@@ -339,7 +320,7 @@ impl Run {
         Ok((values, [heads, queries, keys]))
     }
 
-    fn require(&self, family: Family, verb: &'static str) -> Result<(), Error> {
+    pub(crate) fn require(&self, family: Family, verb: &'static str) -> Result<(), Error> {
         let found = self.model().family();
         if found == family {
             return Ok(());
@@ -355,4 +336,19 @@ impl Run {
             name(found)
         )))
     }
+}
+
+/// Sources of several lines as one batch.
+fn padded(lines: &[(usize, Vec<u32>)], longest: usize, padding: u32) -> Sequences {
+    let rows: Vec<Vec<u32>> = lines
+        .iter()
+        .map(|(_, tokens)| {
+            let mut row = tokens.clone();
+            row.resize(longest, padding);
+            row
+        })
+        .collect();
+    let mut batch = Sequences::from_rows(&rows);
+    batch.lengths = Some(lines.iter().map(|(_, tokens)| tokens.len()).collect());
+    batch
 }

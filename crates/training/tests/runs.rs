@@ -283,7 +283,7 @@ fn a_blank_takes_the_space_that_belongs_to_its_word() {
         .run(&Interrupt::default(), &mut ())
         .unwrap();
     let run = Run::open(&path).unwrap();
-    assert!(run.tokenizer.has_blanks_before_words());
+    assert!(run.tokenizer().unwrap().has_blanks_before_words());
     let apart = run.fill("the cat sat on the [MASK] and", 3).unwrap();
     assert_eq!(apart, run.fill("the cat sat on the[MASK] and", 3).unwrap());
 }

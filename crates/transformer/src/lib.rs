@@ -35,6 +35,7 @@ mod parameters;
 mod quantized;
 mod sequences;
 mod settings;
+mod shapes;
 mod stack;
 mod sublayer;
 

@@ -79,7 +79,7 @@ impl ModelSettings {
     }
 
     /// A model whose weights are still to be drawn.
-    fn assemble(&self, device: &Device) -> Result<Model, Error> {
+    pub(crate) fn assemble(&self, device: &Device) -> Result<Model, Error> {
         self.check()?;
         if self.vocabulary == 0 {
             let reason = "expected the number of tokens, at least 1";

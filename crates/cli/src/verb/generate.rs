@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Generate) -> anyhow::Result<()> {
 /// Says so when a prompt is longer than what the model can read.
 fn warn_of_cut(run: &Run, prompt: &str) -> anyhow::Result<()> {
     let Some(places) = run.settings.model.longest() else { return Ok(()) };
-    let tokens = run.tokenizer.encode(prompt)?.len();
+    let tokens = run.encode(prompt)?.len();
     if tokens > places {
         say!(
             "warning: the prompt has {tokens} tokens, the model knows {places} places; it goes on from the last {places}"

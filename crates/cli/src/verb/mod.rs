@@ -3,10 +3,13 @@
 pub(crate) mod compare;
 pub(crate) mod config;
 pub(crate) mod data;
+pub(crate) mod embed;
 pub(crate) mod evaluate;
 pub(crate) mod extrapolate;
 pub(crate) mod fill;
 pub(crate) mod generate;
+pub(crate) mod import;
+pub(crate) mod logits;
 pub(crate) mod reproduce;
 pub(crate) mod show;
 pub(crate) mod train;

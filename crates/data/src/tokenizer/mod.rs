@@ -3,11 +3,13 @@
 //! [`Tokenizer`] is the public thing; `make` builds the ones we define ourselves, `train` learns merges, `stream` decodes token by token.
 
 mod make;
+mod specials;
 mod stream;
 mod train;
 
 use std::{collections::HashMap, fmt, io::Write, path::Path};
 
+pub use specials::SpecialTokens;
 pub use stream::Decoder;
 
 use crate::{Error, Result};
@@ -40,13 +42,15 @@ enum Form {
 }
 
 /// Tokens that stand for no text, by id.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Specials {
     padding: Option<u32>,
     begin: Option<u32>,
     end: Option<u32>,
     mask: Option<u32>,
     unknown: Option<u32>,
+    /// Others that end a document, as chat models have them.
+    other_ends: Vec<u32>,
 }
 
 /// A special token by its role.
@@ -139,6 +143,17 @@ impl Tokenizer {
         }
     }
 
+    /// [`Self::encode`] with what the file says stands around a text, such as `[CLS]` and `[SEP]`.
+    pub fn encode_framed(&self, text: &str) -> Result<Vec<u32>> {
+        match self.form {
+            Form::Merges | Form::Other => {
+                let encoding = self.inner.encode_fast(text, true).map_err(refused)?;
+                Ok(encoding.get_ids().to_vec())
+            }
+            _ => self.encode(text),
+        }
+    }
+
     /// The text of tokens. Special tokens have none; bytes that are not UTF-8 become `�`.
     pub fn decode(&self, tokens: &[u32]) -> String {
         match &self.form {
@@ -227,8 +242,8 @@ impl Tokenizer {
 
     /// Whether a token stands for no text.
     pub fn is_special(&self, token: u32) -> bool {
-        let Specials { padding, begin, end, mask, unknown } = self.specials;
-        [padding, begin, end, mask, unknown].contains(&Some(token))
+        let Specials { padding, begin, end, mask, unknown, .. } = self.specials;
+        [padding, begin, end, mask, unknown].contains(&Some(token)) || self.ends(token)
     }
 
     /// The text of its `tokenizer.json`.
@@ -263,6 +278,7 @@ impl Tokenizer {
             end: find(Special::End),
             mask: find(Special::Mask),
             unknown: find(Special::Unknown),
+            other_ends: Vec::new(),
         };
         let form = make::form(&serde_json::from_slice(bytes).map_err(refused)?, &names);
         Ok(Self { inner, form, specials, names })

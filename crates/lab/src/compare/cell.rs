@@ -343,7 +343,7 @@ fn sample(run: &Run, corpus: &Corpus, split: Split) -> Result<String, Error> {
         return Ok(String::new());
     };
     let length = batch.lengths.first().map_or(0, |length| (*length).min(SAMPLE));
-    Ok(run.tokenizer.decode(&batch.tokens[..length]))
+    Ok(run.tokenizer()?.decode(&batch.tokens[..length]))
 }
 
 fn bleu(run: &Run, corpus: &Corpus, split: Split) -> Result<Option<f64>, Error> {

@@ -42,13 +42,9 @@ fn map(cell: &CellResult, run: &Run) -> Option<String> {
     let (weights, [heads, queries, keys]) = run.attention_weights(text, layer).ok()?;
     let of = |head: usize| &weights[head * queries * keys..(head + 1) * queries * keys];
     let sharpest = (0..heads).min_by(|a, b| entropy(of(*a)).total_cmp(&entropy(of(*b))))?;
-    let tokens: Vec<String> = run
-        .tokenizer
-        .encode(text)
-        .ok()?
-        .iter()
-        .map(|id| show::visible(&run.tokenizer.token(*id)))
-        .collect();
+    let tokenizer = run.tokenizer().ok()?;
+    let tokens: Vec<String> =
+        run.encode(text).ok()?.iter().map(|id| show::visible(&tokenizer.token(*id))).collect();
     let shown = queries.min(TOKENS);
     let values = of(sharpest)
         .chunks(keys)

@@ -51,10 +51,9 @@ impl<'a> Reading<'a> {
                 Some(target) => target.to_owned(),
                 None => run.translate(&[text], &Translation::default())?.swap_remove(0),
             };
-            source = std::mem::take(&mut tokens);
-            source.extend(run.tokenizer.end());
-            tokens = run.tokenizer.begin().into_iter().collect();
-            tokens.extend(run.tokenizer.encode(&target)?);
+            source = run.encode_source(text)?;
+            tokens = run.tokenizer()?.begin().into_iter().collect();
+            tokens.extend(run.tokenizer()?.encode(&target)?);
         }
         if tokens.is_empty() {
             return Err(Error::Request("the text has no tokens, expected at least 1".into()));
@@ -124,7 +123,8 @@ impl<'a> Reading<'a> {
 
     /// Tokens as they are shown, blanks and line ends made visible.
     pub fn words(&self, tokens: &[u32]) -> Vec<String> {
-        tokens.iter().map(|token| visible(&self.run.tokenizer.token(*token))).collect()
+        let Ok(tokenizer) = self.run.tokenizer() else { return Vec::new() };
+        tokens.iter().map(|token| visible(&tokenizer.token(*token))).collect()
     }
 }
 
@@ -135,13 +135,14 @@ pub(crate) fn visible(token: &str) -> String {
 
 /// A text as tokens; `[MASK]` is the model's blank if it has one.
 fn encode(run: &Run, text: &str) -> Result<Vec<u32>, Error> {
-    let Some(mask) = run.tokenizer.mask() else {
-        return Ok(run.tokenizer.encode(text)?);
+    let tokenizer = run.tokenizer()?;
+    let Some(mask) = tokenizer.mask().filter(|_| text.contains(BLANK)) else {
+        return Ok(run.encode(text)?);
     };
     let mut tokens = Vec::new();
     for (part, words) in text.split(BLANK).enumerate() {
         tokens.extend((part > 0).then_some(mask));
-        tokens.extend(run.tokenizer.encode(words)?);
+        tokens.extend(tokenizer.encode(words)?);
     }
     Ok(tokens)
 }

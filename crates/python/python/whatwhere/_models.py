@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from . import _native
 
@@ -70,6 +70,17 @@ class Model:
         """Each token after the first, with its log-probability (natural) given the tokens before it; of a decoder."""
         return self._native.score(text)
 
+    def logits(self, ids: ArrayLike, decoder_ids: ArrayLike | None = None) -> NDArray[np.float32]:
+        """Logits of token ids (batch, length) at every place, (batch, length, vocabulary), trained and imported runs alike.
+
+        Of the next token, for an encoder of the same; an encoder-decoder reads `ids` and is asked for what comes after
+        each of `decoder_ids`.
+        """
+        rows = _ids("ids", ids)
+        if decoder_ids is None:
+            return self._native.logits(None, rows)
+        return self._native.logits(rows, _ids("decoder_ids", decoder_ids))
+
     def attention_weights(self, text: str, layer: int = 0) -> NDArray[np.float32]:
         """How much each token of a text takes of which in one layer, (heads, tokens, tokens); not of an encoder-decoder.
 
@@ -78,6 +89,19 @@ class Model:
         if layer < 0:
             raise ValueError(f"layer = {layer}, expected 0 or more")
         return self._native.attention_weights(text, layer)
+
+
+def _ids(name: str, ids: ArrayLike) -> list[list[int]]:
+    """Token ids as rows of one length."""
+    array = np.asarray(ids)
+    if array.ndim != 2 or array.size == 0 or array.dtype.kind not in "iu":
+        raise ValueError(
+            f"{name} has shape {array.shape} of {array.dtype}, expected (batch, length) of whole numbers"
+        )
+    if array.min() < 0 or array.max() >= 2**32:
+        raise ValueError(f"{name} reaches from {array.min()} to {array.max()}, expected ids from 0")
+    rows: list[list[int]] = array.tolist()
+    return rows
 
 
 def load(folder: str | os.PathLike[str]) -> Model:

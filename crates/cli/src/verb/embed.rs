@@ -1,0 +1,54 @@
+//! `whatwhere embed`: a vector for each line of standard input.
+
+use std::{
+    io::{self, BufRead, BufWriter, Write},
+    path::PathBuf,
+};
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+use whatwhere_training::{Pooling, Run};
+
+/// What makes the vectors.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Embed {
+    /// The run folder of an encoder (or of a decoder, whose last token has seen the whole text).
+    run: PathBuf,
+    /// How the states of a text become one vector.
+    #[arg(long, value_enum, default_value_t = Pool::Mean)]
+    pooling: Pool,
+    /// Make every vector one of length 1, so that products are cosines.
+    #[arg(long)]
+    normalize: bool,
+    /// Print one JSON object for each line: {"embedding": […]}.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Pool {
+    Mean,
+    First,
+    Last,
+}
+
+pub(crate) fn run(args: &Embed) -> anyhow::Result<()> {
+    let run = Run::open(&args.run)?;
+    let pooling = match args.pooling {
+        Pool::Mean => Pooling::Mean,
+        Pool::First => Pooling::First,
+        Pool::Last => Pooling::Last,
+    };
+    let mut out = BufWriter::new(io::stdout());
+    for line in io::stdin().lock().lines() {
+        let vector = run.embed(&line?, pooling, args.normalize)?;
+        if args.json {
+            writeln!(out, "{}", json!({ "embedding": vector }))?;
+        } else {
+            let values: Vec<String> = vector.iter().map(f32::to_string).collect();
+            writeln!(out, "{}", values.join("\t"))?;
+        }
+        out.flush()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,280 @@
+//! Tensors of theirs as parameters of ours, and back, by the table of a family.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use whatwhere_transformer::{ModelSettings, Parameter, Site};
+
+use crate::{
+    Error,
+    error::Result,
+    table::{Names, Row, at, fits},
+    tensors::{Array, Tensors},
+    turn::{Heads, Split, Turn},
+};
+
+/// Where tensors come from.
+pub(crate) trait Source {
+    /// Name and shape of each.
+    fn shapes(&self) -> BTreeMap<&str, &[usize]>;
+    /// The values of one that is there.
+    fn read(&self, name: &str) -> Result<Array>;
+}
+
+impl Source for Tensors {
+    fn shapes(&self) -> BTreeMap<&str, &[usize]> {
+        self.entries.iter().map(|(name, entry)| (name.as_str(), &entry.shape[..])).collect()
+    }
+
+    fn read(&self, name: &str) -> Result<Array> {
+        Tensors::read(self, name)
+    }
+}
+
+impl Source for BTreeMap<String, Array> {
+    fn shapes(&self) -> BTreeMap<&str, &[usize]> {
+        self.iter().map(|(name, array)| (name.as_str(), &array.shape[..])).collect()
+    }
+
+    fn read(&self, name: &str) -> Result<Array> {
+        Ok(self[name].clone())
+    }
+}
+
+/// Our model's parameters from their tensors; `each` hears how many of how many are done.
+pub(crate) fn take(
+    names: &Names,
+    source: &impl Source,
+    settings: &ModelSettings,
+    each: &mut dyn FnMut(usize, usize),
+) -> Result<Vec<Parameter>> {
+    let there = source.shapes();
+    let wanted: BTreeMap<String, Vec<usize>> = settings.shapes()?.into_iter().collect();
+    let mut taken: BTreeMap<String, Parameter> = BTreeMap::new();
+    let mut used: BTreeSet<String> = BTreeSet::new();
+    let mut missing: BTreeMap<String, String> = BTreeMap::new();
+    for row in &names.0 {
+        for (theirs, groups) in pairs(row, settings) {
+            let parts: Vec<String> = match theirs.contains("{h}") {
+                false => vec![theirs.clone()],
+                true => (0..)
+                    .map(|head| theirs.replace("{h}", &head.to_string()))
+                    .take_while(|name| there.contains_key(name.as_str()))
+                    .collect(),
+            };
+            let is_there = parts.first().is_some_and(|name| there.contains_key(name.as_str()));
+            let asked: Vec<Vec<String>> = groups
+                .into_iter()
+                .filter(|ours| ours.iter().all(|name| wanted.contains_key(name)))
+                .collect();
+            if let Some(fill) = &row.fill {
+                for name in asked.into_iter().flatten() {
+                    if taken.contains_key(&name) {
+                        continue;
+                    }
+                    let shape = wanted[&name].clone();
+                    let count = shape.iter().product();
+                    let values = fill.iter().copied().cycle().take(count).collect();
+                    taken.insert(name.clone(), Parameter { name, shape, values });
+                }
+                continue;
+            }
+            if !is_there {
+                let names = asked.into_iter().flatten();
+                missing.extend(names.map(|name| (name, theirs.clone())));
+                continue;
+            }
+            if asked.is_empty() {
+                continue;
+            }
+            let mut array = source.read(&parts[0])?;
+            for part in &parts[1..] {
+                let Array { shape, values } = source.read(part)?;
+                array.shape[0] += shape.first().copied().unwrap_or(0);
+                array.values.extend(values);
+            }
+            used.extend(parts);
+            for ours in asked {
+                for parameter in turn(row, &theirs, &array, &ours, settings, &wanted)? {
+                    taken.insert(parameter.name.clone(), parameter);
+                }
+            }
+            each(taken.len(), wanted.len());
+        }
+    }
+    if let Some((name, shape)) = wanted.iter().find(|(name, _)| !taken.contains_key(*name)) {
+        let theirs = missing.get(name).cloned().unwrap_or_else(|| format!("for {name}"));
+        let expected = format!("one for {name}, whose shape is {shape:?}");
+        return Err(Error::tensor(theirs, "nothing", expected));
+    }
+    let spare = |name: &str| names.0.iter().any(|row| row.spare && fits(&row.theirs, name));
+    if let Some((name, shape)) =
+        there.iter().find(|(name, _)| !used.contains(**name) && !spare(name))
+    {
+        let expected = "no such tensor: nothing in a model of these settings is made of it";
+        return Err(Error::tensor(*name, format!("shape {shape:?}"), expected));
+    }
+    Ok(taken.into_values().collect())
+}
+
+/// A row for each layer: the name of theirs, and the groups of names of ours that it makes.
+fn pairs(row: &Row, settings: &ModelSettings) -> Vec<(String, Vec<Vec<String>>)> {
+    let is_each = |name: &String| name.contains("{}");
+    let group = |layer: usize| row.ours.iter().map(|name| at(name, layer)).collect::<Vec<_>>();
+    if !row.ours.iter().any(is_each) {
+        return vec![(
+            row.theirs.clone(),
+            if row.ours.is_empty() { vec![] } else { vec![group(0)] },
+        )];
+    }
+    let layers = 0..settings.encoder_depth().max(settings.decoder_depth());
+    if is_each(&row.theirs) || row.theirs.is_empty() {
+        return layers.map(|layer| (at(&row.theirs, layer), vec![group(layer)])).collect();
+    }
+    vec![(row.theirs.clone(), layers.map(group).collect())]
+}
+
+/// One tensor of theirs as one or several of ours.
+fn turn(
+    row: &Row,
+    theirs: &str,
+    array: &Array,
+    ours: &[String],
+    settings: &ModelSettings,
+    wanted: &BTreeMap<String, Vec<usize>>,
+) -> Result<Vec<Parameter>> {
+    let heads = heads(&ours[0], settings)?;
+    let wrong = || {
+        let shapes: Vec<&[usize]> = ours.iter().map(|name| &wanted[name][..]).collect();
+        let expected = their_shape(row, &shapes)
+            .map_or_else(|| format!("what becomes {shapes:?}"), |shape| format!("shape {shape:?}"));
+        Error::tensor(theirs, format!("shape {:?}", array.shape), expected)
+    };
+    let whole = row.before.iter().try_fold(array.clone(), |array, turn| turn.take(array, heads));
+    let whole = whole.ok_or_else(wrong)?;
+    let parts = match row.split {
+        None => vec![whole],
+        Some(split) => split.take(&whole, ours.len(), heads).ok_or_else(wrong)?,
+    };
+    let mut out = Vec::with_capacity(ours.len());
+    for (part, name) in parts.into_iter().zip(ours) {
+        let part = row.after.iter().try_fold(part, |array, turn| turn.take(array, heads));
+        let Array { shape, values } =
+            part.filter(|part| part.shape == wanted[name]).ok_or_else(wrong)?;
+        out.push(Parameter { name: name.clone(), shape, values });
+    }
+    Ok(out)
+}
+
+/// The shape their tensor would have, where it follows from ours.
+fn their_shape(row: &Row, ours: &[&[usize]]) -> Option<Vec<usize>> {
+    let back = |turns: &[Turn], shape: &[usize]| -> Option<Vec<usize>> {
+        let mut shape = shape.to_vec();
+        for turn in turns.iter().rev() {
+            match turn {
+                Turn::Transpose => shape.reverse(),
+                Turn::DropRows(rows) => *shape.first_mut()? += rows,
+                Turn::Squeeze => shape.insert(0, 1),
+                Turn::PlusOne | Turn::Times(_) | Turn::Unpermute => {}
+                Turn::Flatten | Turn::FlattenTranspose => return None,
+            }
+        }
+        Some(shape)
+    };
+    let mut parts = ours.iter().map(|shape| back(&row.after, shape));
+    let mut whole = parts.next()??;
+    for part in parts {
+        whole[0] += part?.first()?;
+    }
+    back(&row.before, &whole)
+}
+
+/// The heads of the attention that a parameter belongs to.
+fn heads(name: &str, settings: &ModelSettings) -> Result<Heads> {
+    let site = match name {
+        name if name.starts_with("encoder.") => Site::Encoder,
+        name if name.contains(".cross.") => Site::Cross,
+        _ if settings.decoder_depth() == 0 => Site::Encoder,
+        _ => Site::Decoder,
+    };
+    let layer = name.split('.').find_map(|part| part.parse().ok()).unwrap_or(0);
+    let found = settings.attention(site, layer)?;
+    let heads = found.heads;
+    let head_dim = found.head_dim.unwrap_or(settings.width / heads.max(1));
+    Ok(Heads { heads, kv_heads: found.kv_heads.unwrap_or(heads), head_dim })
+}
+
+/// Their tensors from our model's parameters.
+#[cfg_attr(not(test), expect(dead_code, reason = "the export comes next"))]
+pub(crate) fn give(
+    names: &Names,
+    parameters: &[Parameter],
+    settings: &ModelSettings,
+) -> Result<BTreeMap<String, Array>> {
+    let ours: BTreeMap<&str, &Parameter> =
+        parameters.iter().map(|parameter| (parameter.name.as_str(), parameter)).collect();
+    let mut given = BTreeMap::new();
+    let mut said: BTreeSet<String> = BTreeSet::new();
+    for row in &names.0 {
+        for (theirs, groups) in pairs(row, settings) {
+            for group in groups {
+                if !group.iter().all(|name| ours.contains_key(name.as_str())) {
+                    continue;
+                }
+                let heads = heads(&group[0], settings)?;
+                if let Some(fill) = &row.fill {
+                    let other = |name: &&String| {
+                        let values = &ours[name.as_str()].values;
+                        let filled = fill.iter().cycle().take(values.len());
+                        !said.contains(*name) && !values.iter().eq(filled)
+                    };
+                    if let Some(name) = group.iter().find(other) {
+                        let reason =
+                            format!("learned values, and the family has {:?} there", fill[0]);
+                        return Err(Error::Refused(format!("{name}: {reason}")));
+                    }
+                    continue;
+                }
+                let array = back(row, &group, &ours, heads).ok_or_else(|| {
+                    Error::Refused(format!("{theirs}: {group:?} do not go together"))
+                })?;
+                said.extend(group);
+                if theirs.contains("{h}") {
+                    for (head, values) in array.values.chunks(heads.head_dim).enumerate() {
+                        let array = Array { shape: vec![values.len()], values: values.to_vec() };
+                        given.insert(theirs.replace("{h}", &head.to_string()), array);
+                    }
+                    continue;
+                }
+                match given.get(&theirs) {
+                    Some(other) if *other != array => {
+                        let reason = "the layers differ, and the family has one for all of them";
+                        return Err(Error::Refused(format!("{theirs}: {reason}")));
+                    }
+                    _ => given.insert(theirs.clone(), array),
+                };
+            }
+        }
+    }
+    Ok(given)
+}
+
+fn back(
+    row: &Row,
+    group: &[String],
+    ours: &BTreeMap<&str, &Parameter>,
+    heads: Heads,
+) -> Option<Array> {
+    let undo = |turns: &[Turn], array: Array| {
+        turns.iter().rev().try_fold(array, |array, turn| turn.give(array, heads))
+    };
+    let mut parts = Vec::with_capacity(group.len());
+    for name in group {
+        let Parameter { shape, values, .. } = ours[name.as_str()];
+        parts.push(undo(&row.after, Array { shape: shape.clone(), values: values.clone() })?);
+    }
+    let whole = match row.split {
+        None => parts.pop()?,
+        Some(split) => Split::give(split, &parts, heads)?,
+    };
+    undo(&row.before, whole)
+}

@@ -1,0 +1,114 @@
+//! One file for each family: from `config.json` to our settings, and the table of names.
+
+mod bart;
+mod bert;
+mod bloom;
+mod gemma;
+mod gpt2;
+mod llama;
+mod modernbert;
+mod mpt;
+mod olmo;
+mod opt;
+mod parallel;
+mod refused;
+mod t5;
+mod xlnet;
+
+use super::{config::Config, settings::Settings};
+use crate::{Error, error::Result, table::Names};
+
+/// What is known of a family.
+#[derive(Clone, Copy)]
+pub(crate) struct Family {
+    /// The `model_type`s it has.
+    pub(crate) types: &'static [&'static str],
+    /// What the names of a whole model begin with, and those of a model without a head do not.
+    pub(crate) prefix: &'static str,
+    pub(crate) settings: fn(&Config) -> Result<Settings>,
+    pub(crate) names: fn(&Config) -> Result<Names>,
+}
+
+/// All of them.
+pub(crate) const FAMILIES: &[Family] = &[
+    bart::BART,
+    bart::M2M100,
+    bart::MARIAN,
+    bart::MBART,
+    bart::PEGASUS,
+    bert::ALBERT,
+    bert::BERT,
+    bert::DISTILBERT,
+    bert::LONGFORMER,
+    bert::ROBERTA,
+    bert::ROFORMER,
+    bloom::FAMILY,
+    gemma::GEMMA,
+    gemma::GEMMA2,
+    gemma::GEMMA3,
+    gpt2::FAMILY,
+    llama::LLAMA,
+    llama::MISTRAL,
+    llama::PHI3,
+    llama::QWEN2,
+    llama::QWEN3,
+    modernbert::FAMILY,
+    mpt::FAMILY,
+    olmo::OLMO,
+    olmo::OLMO2,
+    opt::FAMILY,
+    parallel::GPTJ,
+    parallel::NEOX,
+    parallel::PHI,
+    parallel::STABLELM,
+    t5::FAMILY,
+    xlnet::FAMILY,
+];
+
+/// The family of a model.
+pub(crate) fn find(config: &Config) -> Result<Family> {
+    let name = config.model_type()?;
+    let known = FAMILIES.iter().find(|family| family.types.contains(&name.as_str()));
+    if let Some(family) = known {
+        return Ok(*family);
+    }
+    if let Some(reason) = refused::reason(&name) {
+        return Err(Error::Refused(format!("model_type {name} is not imported: it is {reason}")));
+    }
+    let mut known: Vec<&str> = FAMILIES.iter().flat_map(|family| family.types).copied().collect();
+    known.sort_unstable();
+    let known = known.join(", ");
+    Err(Error::Refused(format!("model_type {name} is not known; known are {known}")))
+}
+
+/// ALiBi's slopes by Press, as BLOOM and MPT compute them: powers of 2^(−8/n) for n heads, and for the heads beyond a power
+/// of two every other slope of twice as many.
+fn alibi_slopes(heads: usize) -> Vec<f32> {
+    let powers =
+        |count: usize| (1..=count).map(move |i| 2f64.powf(-8.0 * i as f64 / count as f64) as f32);
+    let whole = if heads.is_power_of_two() { heads } else { heads.next_power_of_two() / 2 };
+    powers(whole).chain(powers(2 * whole).step_by(2).take(heads - whole)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slopes_of_six_heads_are_those_of_four_and_two_between() {
+        let want = [0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125];
+        assert_eq!(alibi_slopes(6), want);
+        assert_eq!(alibi_slopes(2), [0.0625, 0.00390625]);
+    }
+
+    #[test]
+    fn no_name_is_of_two_families() {
+        let mut names: Vec<&str> =
+            FAMILIES.iter().flat_map(|family| family.types).copied().collect();
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all);
+        assert!(names.iter().all(|name| refused::reason(name).is_none()));
+    }
+}

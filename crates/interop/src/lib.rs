@@ -1,0 +1,68 @@
+//! Models of others as run folders: what transformers writes and what llama.cpp reads.
+//!
+//! A family is one file in `huggingface/family/` with two things: from `config.json` to our settings, and a table of names
+//! with the turns between their tensors and our parameters. Every turn can be undone, every tensor of a file is used or
+//! listed as ignored, and every key of `config.json` is understood or refused by name. Start at [`import`].
+
+mod error;
+mod exchange;
+mod huggingface;
+mod table;
+mod tensors;
+#[cfg(test)]
+mod tests;
+mod turn;
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use whatwhere_training::{Folder, imported::Imported};
+use whatwhere_transformer::{ModelSettings, Parameter};
+
+pub use error::{Error, Result};
+
+/// A model that has been read.
+struct Model {
+    settings: ModelSettings,
+    parameters: Vec<Parameter>,
+    tokenizer: Option<String>,
+    imported: Imported,
+    /// The files it came from.
+    files: Vec<PathBuf>,
+}
+
+/// What an import has done.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// The run folder.
+    pub run: PathBuf,
+    /// The model's own name of its family.
+    pub family: String,
+    /// Learned values.
+    pub parameters: usize,
+    /// Tokens that can be told apart.
+    pub vocabulary: usize,
+    /// Whether it brought a tokenizer.
+    pub tokenizer: bool,
+}
+
+/// Reads a model folder as transformers writes it, and writes it as a run folder, which must not hold a run yet; `each`
+/// hears how many parameters of how many are done.
+pub fn import(path: &Path, out: &Path, each: &mut dyn FnMut(usize, usize)) -> Result<Summary> {
+    let folder = Folder::new(out);
+    if folder.has_run() {
+        return Err(whatwhere_training::Error::RunExists { folder: out.into() }.into());
+    }
+    let mut model = huggingface::read(path, each)?;
+    model.imported.hash_files(&model.files)?;
+    let Model { settings, parameters, tokenizer, imported, .. } = model;
+    let summary = Summary {
+        run: out.into(),
+        family: imported.family.clone(),
+        parameters: parameters.iter().map(|parameter| parameter.values.len()).sum(),
+        vocabulary: settings.vocabulary,
+        tokenizer: tokenizer.is_some(),
+    };
+    imported.save(&folder, settings, &parameters, tokenizer.as_deref())?;
+    Ok(summary)
+}
