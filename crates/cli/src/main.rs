@@ -61,7 +61,7 @@ enum Verb {
     Evaluate(evaluate::Evaluate),
     /// Train a grid of settings under equal conditions, and report which to use.
     Compare(compare::Compare),
-    /// Turn a model of others into a run folder: Hugging Face folders.
+    /// Turn a model of others into a run folder: Hugging Face folders and GGUF files.
     Import(import::Import),
     /// Print logits of token ids, for programs.
     Logits(logits::Logits),

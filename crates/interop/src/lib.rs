@@ -6,6 +6,7 @@
 
 mod error;
 mod exchange;
+mod gguf;
 mod huggingface;
 mod table;
 mod tensors;
@@ -46,14 +47,17 @@ pub struct Summary {
     pub tokenizer: bool,
 }
 
-/// Reads a model folder as transformers writes it, and writes it as a run folder, which must not hold a run yet; `each`
+/// Reads a model folder as transformers writes it, or a GGUF file, and writes it as a run folder, which must not hold a run yet; `each`
 /// hears how many parameters of how many are done.
 pub fn import(path: &Path, out: &Path, each: &mut dyn FnMut(usize, usize)) -> Result<Summary> {
     let folder = Folder::new(out);
     if folder.has_run() {
         return Err(whatwhere_training::Error::RunExists { folder: out.into() }.into());
     }
-    let mut model = huggingface::read(path, each)?;
+    let mut model = match path.is_file() {
+        true => gguf::read(path, each)?,
+        false => huggingface::read(path, each)?,
+    };
     model.imported.hash_files(&model.files)?;
     let Model { settings, parameters, tokenizer, imported, .. } = model;
     let summary = Summary {

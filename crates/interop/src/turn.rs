@@ -3,7 +3,6 @@
 use crate::tensors::Array;
 
 /// One change of a tensor on its way to us.
-#[cfg_attr(not(test), expect(dead_code, reason = "GGUF, which is read next, permutes"))]
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Turn {
     /// `[to, from]` becomes `[from, to]`.

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 /// What to import, and where to.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Import {
-    /// A model folder as transformers writes it.
+    /// A model folder as transformers writes it, or a GGUF file.
     path: PathBuf,
     /// The run folder to write.
     #[arg(long, value_name = "RUN")]

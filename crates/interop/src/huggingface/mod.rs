@@ -34,7 +34,7 @@ pub(crate) struct Opened {
 pub(crate) fn open(folder: &Path) -> Result<Opened> {
     let path = folder.join("config.json");
     if !path.is_file() {
-        let found = "found no config.json, expected a model folder as transformers writes it";
+        let found = "found no config.json, expected a model folder as transformers writes it, or a GGUF file";
         return Err(Error::content(folder, found));
     }
     let mut config = Config::read(&path)?;

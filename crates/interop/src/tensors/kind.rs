@@ -3,7 +3,6 @@
 use super::blocks;
 
 /// How the values of a tensor are stored.
-#[expect(dead_code, reason = "blocks come from GGUF, which is read next")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     F32,
@@ -22,6 +21,20 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// The name in GGUF and in safetensors.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "F32",
+            Self::F16 => "F16",
+            Self::Bf16 => "BF16",
+            Self::Q4_0 => "Q4_0",
+            Self::Q4_1 => "Q4_1",
+            Self::Q8_0 => "Q8_0",
+            Self::Q4K => "Q4_K",
+            Self::Q6K => "Q6_K",
+        }
+    }
+
     /// Values and bytes of one block.
     pub(crate) fn block(self) -> (usize, usize) {
         match self {
@@ -86,6 +99,28 @@ pub(super) fn half(bytes: &[u8]) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_are_what_the_gguf_package_makes_of_them() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/gguf/blocks.safetensors");
+        let file = std::fs::read(path).unwrap();
+        let file = safetensors::SafeTensors::deserialize(&file).unwrap();
+        let blocks = std::path::Path::new(path).with_extension("gguf");
+        let blocks = crate::gguf::reader::read(&blocks).unwrap().tensors;
+        let names: Vec<&String> = blocks.entries.keys().collect();
+        assert_eq!(names, ["bf16", "f16", "f32", "q4_0", "q4_1", "q4_k", "q6_k", "q8_0"]);
+        for name in names {
+            let (found, want) = (blocks.read(name).unwrap(), file.tensor(name).unwrap());
+            assert_eq!(found.shape, want.shape(), "{name}");
+            let want = Kind::F32.values(want.data());
+            for (found, want) in found.values.iter().zip(&want) {
+                assert!(
+                    (found - want).abs() <= 1e-6 * want.abs(),
+                    "{name}: {found}, expected {want}"
+                );
+            }
+        }
+    }
 
     #[test]
     fn halves_are_those_of_the_standard() {

@@ -78,3 +78,13 @@ impl Golden {
         (values.collect(), view.shape().to_vec())
     }
 }
+
+/// The largest difference, of the largest value.
+pub(crate) fn distance(a: &[f32], b: &[f32]) -> f32 {
+    let largest = b.iter().fold(0f32, |largest, value| largest.max(value.abs()));
+    let far = a.iter().zip(b).fold(0f32, |far, (a, b)| {
+        let one = (a - b).abs();
+        if one.is_nan() { f32::INFINITY } else { far.max(one) }
+    });
+    far / largest
+}

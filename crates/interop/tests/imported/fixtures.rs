@@ -1,12 +1,9 @@
 //! Every model of `fixtures/huggingface`, in the repository and in `../shared`, through the importer: logits as transformers
 //! wrote them, and token by token the same as at once. A new folder there is a new case here.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use common::{folders, golden, refused};
+use crate::common::{distance, folders, golden, refused};
 use whatwhere_interop::import;
 use whatwhere_training::Run;
 use whatwhere_transformer::{Family, Sequences};
@@ -136,14 +133,4 @@ fn hidden(run: &Run, ids: &[Vec<u32>], want: Vec<f32>) -> Result<(), String> {
 fn follows_length(run: &Run) -> bool {
     let settings = run.settings.to_toml().unwrap();
     settings.contains("dynamic_ntk") || settings.contains("longrope")
-}
-
-/// The largest difference, of the largest value.
-fn distance(a: &[f32], b: &[f32]) -> f32 {
-    let largest = b.iter().fold(0f32, |largest, value| largest.max(value.abs()));
-    let far = a.iter().zip(b).fold(0f32, |far, (a, b)| {
-        let one = (a - b).abs();
-        if one.is_nan() { f32::INFINITY } else { far.max(one) }
-    });
-    far / largest
 }

@@ -1,0 +1,94 @@
+//! Models of others on the command line: imported, and asked by ids.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+fn run(arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_whatwhere"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn fixture(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(path)
+}
+
+#[test]
+fn a_model_is_imported_and_asked_by_ids() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let (path, out) = (fixture("families/t5"), out.to_str().unwrap());
+    let path = path.to_str().unwrap();
+    let imported = run(&["import", path, "--out", out, "--json"], "");
+    assert!(imported.status.success(), "{}", text(&imported.stderr));
+    let summary: serde_json::Value = serde_json::from_slice(&imported.stdout).unwrap();
+    assert_eq!((&summary["family"], &summary["tokenizer"]), (&"t5".into(), &false.into()));
+    let again = run(&["import", path, "--out", out], "");
+    assert_eq!(again.status.code(), Some(2));
+    assert!(text(&again.stderr).contains("holds a run already\nhint: name another folder"));
+    let logits = run(&["logits", out, "--json"], "1 2 3|4 5\n6|7\n");
+    assert!(logits.status.success(), "{}", text(&logits.stderr));
+    let lines: Vec<serde_json::Value> =
+        text(&logits.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let places = |line: &serde_json::Value| line["logits"].as_array().unwrap().len();
+    assert_eq!((places(&lines[0]), places(&lines[1])), (2, 1));
+    assert_eq!(lines[0]["logits"][0].as_array().unwrap().len(), 67);
+    for (input, said) in [
+        ("1 2\n", "line 1: an encoder-decoder needs ids of a source and of a target"),
+        ("1|99\n", "id 99 is outside the vocabulary, expected 0 to 66"),
+        ("1|x\n", "found \"x\", expected token ids such as 1 2 3"),
+        ("|\n", "found no ids"),
+    ] {
+        let refused = run(&["logits", out, "--json"], input);
+        assert_eq!(refused.status.code(), Some(1), "{input}");
+        assert!(text(&refused.stderr).contains(said), "{input}: {}", text(&refused.stderr));
+    }
+    let spoken = run(&["translate", out], "a b\n");
+    assert!(text(&spoken.stderr).contains("this run has no tokenizer"), "{}", text(&spoken.stderr));
+}
+
+#[test]
+fn an_imported_file_is_a_run_for_the_other_verbs() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, data) = (folder.path().join("run"), folder.path().join("text.txt"));
+    std::fs::write(&data, "the dog and the cat\n".repeat(60)).unwrap();
+    let path = fixture("gguf/llama_f16.gguf");
+    let (path, out, data) = (path.to_str().unwrap(), out.to_str().unwrap(), data.to_str().unwrap());
+    let imported = run(&["import", path, "--out", out], "");
+    assert!(imported.status.success(), "{}", text(&imported.stderr));
+    let cases: [&[&str]; 4] = [
+        &["generate", out, "the ", "--tokens", "5", "--json"],
+        &[
+            "evaluate",
+            out,
+            "--data",
+            data,
+            "--batches",
+            "2",
+            "--set",
+            "training.length=32",
+            "--json",
+        ],
+        &["extrapolate", out, "--lengths", "16,32", "--data", data],
+        &["embed", out, "--pooling", "last", "--normalize", "--json"],
+    ];
+    for arguments in cases {
+        let output = run(arguments, "the cat\n");
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        assert!(!output.stdout.is_empty(), "{arguments:?}");
+    }
+}

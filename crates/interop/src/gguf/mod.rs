@@ -1,0 +1,144 @@
+//! GGUF, llama.cpp's one file: the same families by a second table of names, with the tokenizer rebuilt from its lists.
+
+mod metadata;
+mod names;
+pub(crate) mod reader;
+mod tokenizer;
+
+use std::{collections::BTreeMap, path::Path};
+
+use serde_json::{Map, Value};
+use whatwhere_training::imported::{Imported, SpecialIds};
+
+use crate::{
+    Error, Model,
+    error::Result,
+    exchange::{self, Source},
+    huggingface::family,
+    table::{at, fits},
+    tensors::{Array, Tensors},
+    turn::{Heads, Split, Turn},
+};
+use names::{ARCHITECTURES, Architecture, Done};
+
+/// Reads a file; `each` hears how many parameters of how many are done.
+pub(crate) fn read(path: &Path, each: &mut dyn FnMut(usize, usize)) -> Result<Model> {
+    let reader::Header { values, tensors } = reader::read(path)?;
+    let name = values.get("general.architecture").and_then(Value::as_str).unwrap_or_default();
+    let Some(architecture) = ARCHITECTURES.iter().find(|known| known.name == name) else {
+        let known: Vec<&str> = ARCHITECTURES.iter().map(|known| known.name).collect();
+        let known = known.join(", ");
+        let found = format!("general.architecture = {name:?}, expected one of {known}");
+        return Err(Error::content(path, found));
+    };
+    let mut source = Renamed::new(architecture, tensors)?;
+    let mut config = metadata::config(path, architecture, &values, &mut source)?;
+    config.tensors = source.names.keys().cloned().collect();
+    let family = family::find(&config)?;
+    let settings = (family.settings)(&config)?;
+    let table = (family.names)(&config)?;
+    config.finish()?;
+    let settings = settings.model()?;
+    let parameters = exchange::take(&table, &source, &settings, each)?;
+    let tokenizer = tokenizer::rebuild(path, &values)?;
+    let imported = Imported {
+        origin: path.display().to_string(),
+        family: architecture.model_type.into(),
+        context: values
+            .get(&format!("{name}.context_length"))
+            .and_then(Value::as_u64)
+            .map(|n| n as usize),
+        specials: specials(&values),
+        chat_template: values
+            .get("tokenizer.chat_template")
+            .and_then(Value::as_str)
+            .map(String::from),
+        ..Imported::default()
+    };
+    let files = source.tensors.files;
+    Ok(Model { settings, parameters, tokenizer, imported, files })
+}
+
+fn specials(values: &Map<String, Value>) -> SpecialIds {
+    let id = |name: &str| {
+        let value = values.get(&format!("tokenizer.ggml.{name}_token_id"));
+        value.and_then(Value::as_u64).and_then(|id| u32::try_from(id).ok())
+    };
+    let mut ends: Vec<u32> = id("eos").into_iter().collect();
+    ends.extend(id("eot").filter(|end| !ends.contains(end)));
+    SpecialIds {
+        begin: id("bos"),
+        ends,
+        padding: id("padding"),
+        mask: id("mask"),
+        unknown: id("unknown"),
+        ..SpecialIds::default()
+    }
+}
+
+/// Tensors under the names of transformers.
+struct Renamed {
+    tensors: Tensors,
+    /// The name of transformers: the file's, and what was done to it.
+    names: BTreeMap<String, (String, Done)>,
+    /// For what was permuted or sorted.
+    heads: Heads,
+}
+
+impl Renamed {
+    fn new(architecture: &Architecture, tensors: Tensors) -> Result<Self> {
+        let mut names = BTreeMap::new();
+        for name in tensors.entries.keys() {
+            let row = architecture.rows.iter().find(|(theirs, ..)| fits(theirs, name));
+            let (known, done) = match row {
+                Some((_, known, done)) => {
+                    let layer = name.split('.').find_map(|part| part.parse().ok()).unwrap_or(0);
+                    (at(known, layer), *done)
+                }
+                // Kept under its own name, which the table then refuses.
+                None => (name.clone(), Done::Nothing),
+            };
+            if names.insert(known, (name.clone(), done)).is_some() {
+                return Err(Error::tensor(name, "it under two numbers", "it once"));
+            }
+        }
+        let heads = Heads { heads: 1, kv_heads: 1, head_dim: 1 };
+        Ok(Self { tensors, names, heads })
+    }
+
+    /// Takes a tensor away that says something of the settings.
+    fn take(&mut self, name: &str) -> Result<Option<Array>> {
+        match self.names.remove(name) {
+            None => Ok(None),
+            Some((name, _)) => self.tensors.read(&name).map(Some),
+        }
+    }
+}
+
+impl Source for Renamed {
+    fn shapes(&self) -> BTreeMap<&str, &[usize]> {
+        let shape = |own: &String| &self.tensors.entries[own].shape[..];
+        self.names.iter().map(|(name, (own, _))| (name.as_str(), shape(own))).collect()
+    }
+
+    fn read(&self, name: &str) -> Result<Array> {
+        let (own, done) = &self.names[name];
+        let array = self.tensors.read(own)?;
+        let heads = self.heads;
+        let shape = array.shape.clone();
+        match done {
+            Done::Nothing => Some(array),
+            Done::Permuted => Turn::Unpermute.take(array, heads),
+            Done::PlusOne => Turn::PlusOne.give(array, heads),
+            Done::Transposed => Turn::Transpose.take(array, heads),
+            Done::Thirds => {
+                let parts = Split::ByThird.take(&array, 3, heads);
+                parts.and_then(|parts| Split::ByHead.give(&parts, heads))
+            }
+        }
+        .ok_or_else(|| {
+            let expected = format!("rows of heads of {}, or a matrix", heads.head_dim);
+            Error::tensor(own, format!("shape {shape:?}"), expected)
+        })
+    }
+}
