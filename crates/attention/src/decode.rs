@@ -43,6 +43,13 @@ impl Attention {
             let reason = "the cache is the past; use one of them";
             return Err(Error::combination("past", "a cache", reason));
         }
+        let read = cache.length() + input.x.dims()[1];
+        let prefix = input.prefixes.iter().flatten().max().copied().unwrap_or(0);
+        if input.memory.is_none() && prefix > read {
+            let reason =
+                format!("its tokens see each other; read it in one step, found {read} tokens");
+            return Err(Error::setting("prefix", prefix, reason));
+        }
         let (path, x) = (input.path, input.x.clone());
         let (q, own) = match linears.key_value {
             None => (linears.query.project(x, path), None),
@@ -74,7 +81,9 @@ impl Attention {
                     cache.advance(k.dims()[2]);
                     return Ok(self.join(decode(&mut cache.state, q, k, v)));
                 }
-                let kept = cache.append(k, v, self.settings().pattern.reach())?;
+                // A prefix stays visible, however far.
+                let reach = self.settings().pattern.reach().filter(|_| input.prefixes.is_none());
+                let kept = cache.append(k, v, reach)?;
                 return self.mix(input, first, q, kept);
             }
             (None, Some(kept)) => kept.clone(),

@@ -14,7 +14,7 @@ use whatwhere_kernels::attention::{
 use whatwhere_settings::Refuses;
 
 use crate::{
-    AttentionBias, AttentionSettings, Error, QkNormLayer,
+    AttentionBias, AttentionSettings, Error, Input, Path, QkNormLayer,
     cache::Kept,
     call::{Call, Focus, flat, present},
     composed,
@@ -54,63 +54,6 @@ pub struct Attention {
     settings: AttentionSettings,
     #[module(skip)]
     pub(crate) sizes: Heads,
-}
-
-/// What a layer is called with.
-#[derive(Clone)]
-pub struct Input {
-    /// `[batch, queries, width]`.
-    pub x: Tensor<3>,
-    /// Keys and values are made of this, `[batch, keys, width]`; of `x` if absent.
-    pub memory: Option<Tensor<3>>,
-    /// Transformer-XL's segment memory: what stood before `x` in this layer, `[batch, places, width]`. Its keys and values
-    /// come before those of `x`, and no gradient reaches it. For [`Attention::forward`]; a cache has its own past.
-    pub past: Option<Tensor<3>>,
-    /// Place of the first query; its own key stands there, too, unless there is a memory, whose keys start at 0.
-    pub first: usize,
-    /// Number of keys that are not padding, one for each sequence: of the memory, or of past and `x` together, or since
-    /// the cache was empty.
-    pub key_lengths: Option<Vec<usize>>,
-    /// Where documents start, one list for all sequences or one for each.
-    pub documents: Option<Vec<Vec<usize>>>,
-    /// A pattern of the caller's, seen through in addition to the layer's own.
-    pub pattern: Option<Arc<dyn kernels::Pattern>>,
-    /// Seed of dropout; without one nothing is dropped.
-    pub seed: Option<u64>,
-    /// Encodings in place of the layer's own, where several layers share one's.
-    pub position: Option<Arc<[PositionModule]>>,
-    /// Which path to take.
-    pub path: Path,
-}
-
-/// How a layer computes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Path {
-    /// Fused where there are kernels for the backend, composed elsewhere.
-    #[default]
-    Auto,
-    /// The kernels, or an error on a backend they do not serve.
-    Fused,
-    /// Tensor operations of the framework.
-    Composed,
-}
-
-impl Input {
-    /// Self-attention from place 0.
-    pub fn new(x: Tensor<3>) -> Self {
-        Self {
-            x,
-            memory: None,
-            past: None,
-            first: 0,
-            key_lengths: None,
-            documents: None,
-            pattern: None,
-            seed: None,
-            position: None,
-            path: Path::Auto,
-        }
-    }
 }
 
 impl AttentionSettings {
@@ -227,6 +170,11 @@ impl Attention {
         let centers = centers.as_ref().map(|(values, sizes)| (values.as_slice(), *sizes));
         let context = PatternContext { heads: self.sizes, documents, first_query, centers };
         let mut pattern = self.settings.pattern.build(&context)?;
+        if let Some(prefixes) = &input.prefixes {
+            let prefix = kernels::KeyLengths::new(prefixes.clone())?;
+            prefix.check(&shape)?;
+            pattern = Box::new(kernels::Or(pattern, prefix));
+        }
         if let Some(padding) = padding {
             pattern = Box::new(kernels::And(pattern, padding));
         }
@@ -280,10 +228,15 @@ impl Attention {
             let found = found.dims().to_vec();
             if right { Ok(()) } else { Err(Error::Shape { what, found, expected }) }
         };
-        if !self.settings.mixing.has_scores() && input.pattern.is_some() {
+        let own = [
+            (input.pattern.is_some(), "a pattern of the caller's"),
+            (input.prefixes.is_some(), "a prefix"),
+        ];
+        if !self.settings.mixing.has_scores()
+            && let Some((_, what)) = own.into_iter().find(|(is_given, _)| *is_given)
+        {
             let reason = "its state sums all keys, or all up to the query";
-            let mixing = self.settings.mixing.name();
-            return Err(Error::combination(mixing, "a pattern of the caller's", reason));
+            return Err(Error::combination(self.settings.mixing.name(), what, reason));
         }
         // burn 0.22.1's matrix product reads out of bounds for a batch of 0.
         let right = width == self.sizes.width && batch > 0;

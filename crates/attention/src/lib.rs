@@ -68,6 +68,8 @@ mod error;
 mod fused;
 mod heads;
 #[cfg(feature = "burn")]
+mod input;
+#[cfg(feature = "burn")]
 mod layer;
 #[cfg(feature = "burn")]
 mod look;
@@ -89,7 +91,9 @@ pub use decode::DecodeLinears;
 pub use error::Error;
 pub use heads::{Heads, Sizes};
 #[cfg(feature = "burn")]
-pub use layer::{Attention, Input, Path, attend};
+pub use input::{Input, Path};
+#[cfg(feature = "burn")]
+pub use layer::{Attention, attend};
 #[cfg(feature = "burn")]
 pub use look::Look;
 pub use mixing::Mixing;

@@ -5,7 +5,7 @@
 use whatwhere_data::{
     Batch, BatchSettings, BatchSize, Batches, Corpus, DataSettings, Objective, Split,
     TokenizerSettings,
-    settings::{Bytes, Characters, Chorales, Examples, Masked, Pairs, Translate},
+    settings::{Bytes, Characters, Chorales, Examples, Masked, Pairs, Prefix, Translate},
     task::{Addition, IndirectIndexing, ListOps, Recall, Sort},
 };
 
@@ -58,8 +58,12 @@ fn task_corpora() -> Vec<Corpus> {
         small.into(),
         Addition::default().into(),
     ];
-    let objectives =
-        [None, Some(Masked::default().into()), Some(Objective::Translate(Translate {}))];
+    let objectives = [
+        None,
+        Some(Masked::default().into()),
+        Some(Translate {}.into()),
+        Some(Prefix::default().into()),
+    ];
     let examples = Examples { train: 1000, valid: 70, test: 0 };
     sources
         .iter()
@@ -78,6 +82,7 @@ fn all_corpora(folder: &std::path::Path) -> Vec<Corpus> {
     let mut corpora = vec![
         text_corpus(None),
         text_corpus(Some(Masked::default().into())),
+        text_corpus(Some(Prefix::default().into())),
         pair_corpus(folder),
         chorale_corpus(folder),
     ];
@@ -101,6 +106,46 @@ fn batches_are_a_function_of_seed_and_step() {
         assert!(forwards.iter().eq(backwards.iter().rev()));
         assert_ne!(forwards[0], forwards[1]);
         assert_ne!(make(2).get(0).unwrap(), forwards[0]);
+    }
+}
+
+#[test]
+fn a_prefix_is_drawn_for_each_row_and_not_predicted() {
+    let corpus = text_corpus(Some(Prefix { share: 0.25 }.into()));
+    let batches = Batches::new(&corpus, Split::Train, &settings(3)).unwrap();
+    let mut lengths = std::collections::BTreeSet::new();
+    for step in 0..40 {
+        let batch = batches.get(step).unwrap();
+        let prefixes = batch.prefixes.unwrap();
+        assert_eq!(prefixes.len(), batch.rows);
+        for (weights, prefix) in batch.weights.chunks(96).zip(prefixes) {
+            // The last token that is given predicts the first that is not.
+            let first = prefix.saturating_sub(1);
+            assert!(weights[..first].iter().all(|weight| *weight == 0.0), "{prefix}");
+            assert!(weights[first..].iter().all(|weight| *weight == 1.0), "{prefix}");
+            lengths.insert(prefix);
+        }
+    }
+    // A quarter of 96 at the most, and every length on the way.
+    assert_eq!(lengths, (0..=24).collect());
+    let plain = Batches::new(&text_corpus(None), Split::Train, &settings(3)).unwrap();
+    assert_eq!(plain.get(0).unwrap().prefixes, None);
+}
+
+#[test]
+fn the_prompt_of_a_task_is_its_prefix() {
+    let settings = DataSettings {
+        objective: Some(Prefix::default().into()),
+        ..DataSettings::of(Addition::default())
+    };
+    let corpus = Corpus::load(&settings).unwrap();
+    let cut = BatchSettings { batch: BatchSize::Rows(4), length: 96, ..Default::default() };
+    let batch = Batches::new(&corpus, Split::Valid, &cut).unwrap().get(0).unwrap();
+    for (row, prefix) in batch.prefixes.unwrap().into_iter().enumerate() {
+        let weights = &batch.weights[row * batch.length..][..batch.lengths[row]];
+        assert_eq!(weights.iter().filter(|weight| **weight == 0.0).count(), prefix - 1);
+        let tokens = &batch.tokens[row * batch.length..][..prefix];
+        assert!(corpus.tokenizer().decode(tokens).trim_end().ends_with('='), "the question");
     }
 }
 

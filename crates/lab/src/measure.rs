@@ -63,7 +63,12 @@ impl Measure {
                 "they have different tokenizers, and a longer hidden token hides more of the text: no figure compares them"
                     .into(),
             ),
-            _ => Ok(Self::BitsPerByte),
+            Objective::Prefix(_) => Err(
+                "they have different tokenizers, and a prefix of as many tokens gives away more of the text: no figure compares \
+                 them"
+                    .into(),
+            ),
+            Objective::NextToken(_) | Objective::Translate(_) => Ok(Self::BitsPerByte),
         }
     }
 

@@ -83,6 +83,7 @@ impl Loaded {
         let mut tokens = Sequences::new(batch.tokens.clone(), batch.rows);
         tokens.lengths = Some(batch.lengths.clone());
         tokens.documents = Some(batch.documents.clone());
+        tokens.prefixes = batch.prefixes.clone();
         Ok(Self {
             tokens,
             source: batch.source.as_ref().map(|source| {

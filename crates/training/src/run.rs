@@ -4,7 +4,7 @@ use std::{cell::Cell, ops::ControlFlow, path::Path};
 
 use burn::tensor::activation;
 use serde::{Deserialize, Serialize};
-use whatwhere_data::Tokenizer;
+use whatwhere_data::{Objective, Tokenizer};
 use whatwhere_random::Random;
 use whatwhere_settings::Refuses;
 use whatwhere_transformer::{
@@ -76,6 +76,12 @@ pub const BLANK: &str = "[MASK]";
 /// Sources translated at once.
 const TOGETHER: usize = 32;
 
+/// A generator that reads prompts as the model learned to.
+fn generator(settings: &RunSettings, model: &Model) -> Generator {
+    let has_prefix = matches!(settings.data.objective(), Objective::Prefix(_));
+    Generator::new(model).with_prefix(has_prefix)
+}
+
 impl Run {
     /// Opens a run folder.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self, Error> {
@@ -97,18 +103,25 @@ impl Run {
         };
         let step = checkpoint.entry(&folder.model(), "step")?;
         let model = settings.model.build(settings.seed, &settings.device())?;
-        let model = model.with_parameters(checkpoint.take(""))?;
-        Ok(Self { settings, imported, tokenizer, step, generator: Generator::new(&model) })
+        let generator = generator(&settings, &model.with_parameters(checkpoint.take(""))?);
+        Ok(Self { settings, imported, tokenizer, step, generator })
     }
 
     /// The same weights under other settings than they were trained with, where these leave the parameters as they are:
     /// `model.attention.position.scaling.kind=ntk`.
     pub fn changed(&self, changes: &[String]) -> Result<Self, Error> {
         let settings = RunSettings::read(&self.settings.to_toml()?, changes)?;
-        let model = self.model().with_settings(&settings.model)?;
+        let generator = generator(&settings, &self.model().with_settings(&settings.model)?);
         let (imported, tokenizer) = (self.imported.clone(), self.tokenizer.clone());
-        let (step, generator) = (self.step, Generator::new(&model));
-        Ok(Self { settings, imported, tokenizer, step, generator })
+        Ok(Self { settings, imported, tokenizer, step: self.step, generator })
+    }
+
+    /// The same run with the weights of another model of its kind.
+    pub fn with_model(&self, model: &Model) -> Self {
+        let settings = RunSettings { model: model.settings().clone(), ..self.settings.clone() };
+        let generator = generator(&settings, model);
+        let (imported, tokenizer) = (self.imported.clone(), self.tokenizer.clone());
+        Self { settings, imported, tokenizer, step: self.step, generator }
     }
 
     /// From text to tokens and back. Refuses where the model came without.

@@ -9,7 +9,7 @@ use whatwhere_data::{
     settings::{Masked, Translate},
 };
 use whatwhere_settings::{Refuses, schema::in_order};
-use whatwhere_transformer::{Family, ModelSettings};
+use whatwhere_transformer::{Family, ModelSettings, Site};
 
 use crate::{
     Error, changes,
@@ -158,7 +158,11 @@ impl RunSettings {
             (Family::Decoder, Objective::NextToken(_) | Objective::Masked(_))
             | (Family::Encoder, Objective::Masked(_))
             | (Family::EncoderDecoder, Objective::Translate(_)) => return Ok(()),
-            (Family::Encoder, Objective::NextToken(_)) => {
+            (Family::Decoder, Objective::Prefix(_)) => match self.refused_prefix()? {
+                None => return Ok(()),
+                Some(reason) => reason,
+            },
+            (Family::Encoder, Objective::NextToken(_) | Objective::Prefix(_)) => {
                 "an encoder sees the token it would have to predict; use masked, or model.family = \"decoder\""
             }
             (Family::Encoder, Objective::Translate(_)) => {
@@ -172,6 +176,29 @@ impl RunSettings {
             }
         };
         Err(Error::setting("data.objective", objective.name(), reason))
+    }
+
+    /// Why a prefix cannot be seen in both directions.
+    fn refused_prefix(&self) -> Result<Option<&'static str>, Error> {
+        if self.model.segment_memory > 0 {
+            return Ok(Some(
+                "each segment would have a prefix of its own; use model.segment_memory = 0",
+            ));
+        }
+        for layer in 0..self.model.decoder_depth() {
+            let attention = self.model.attention(Site::Decoder, layer)?;
+            if !attention.mixing.has_scores() {
+                return Ok(Some(
+                    "linear mixing sums all keys up to the query; use mixing = \"softmax\"",
+                ));
+            }
+            if attention.pattern.needs_documents() {
+                return Ok(Some(
+                    "a prefix is seen by all, across documents; use a pattern without document",
+                ));
+            }
+        }
+        Ok(None)
     }
 
     /// Learns from this file or folder instead; of pairs a file is a table with both sides.

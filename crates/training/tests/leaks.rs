@@ -12,7 +12,7 @@ use whatwhere_training::{RunSettings, trainer};
 use whatwhere_transformer::{Mode, Model, Sequences};
 
 const FAMILIES: [&str; 3] = ["decoder", "encoder", "encoder_decoder"];
-const OBJECTIVES: [&str; 3] = ["next_token", "masked", "translate"];
+const OBJECTIVES: [&str; 4] = ["next_token", "masked", "translate", "prefix"];
 
 /// Tokens of a row, and the one of the text, or of each target, that is changed.
 const LENGTH: usize = 16;
@@ -35,6 +35,8 @@ fn settings(family: &str, objective: &str, attention: &str, more: &str) -> Strin
     // Nothing but the mask stands where a token is to be predicted: BERT's tenth that shows the token itself is a choice.
     let objective = match objective {
         "masked" => "{ kind = 'masked', share = 0.5, hidden = 1.0, random = 0.0 }".into(),
+        // Shorter than what stands before the token that is changed.
+        "prefix" => "{ kind = 'prefix', share = 0.4 }".into(),
         other => format!("'{other}'"),
     };
     format!(
@@ -84,7 +86,8 @@ fn logits(model: &Model, batch: &Batch) -> Vec<f32> {
         sequences.lengths = Some(lengths.to_vec());
         sequences
     };
-    let tokens = sequences(&batch.tokens, batch.length, &batch.lengths);
+    let mut tokens = sequences(&batch.tokens, batch.length, &batch.lengths);
+    tokens.prefixes = batch.prefixes.clone();
     let source = batch
         .source
         .as_ref()
@@ -131,7 +134,7 @@ fn attentions() -> Vec<String> {
 
 #[test]
 fn no_prediction_changes_with_its_target() {
-    let mut accepted = [[0; 3]; 3];
+    let mut accepted = [[0; 4]; 3];
     for (f, family) in FAMILIES.into_iter().enumerate() {
         for (o, objective) in OBJECTIVES.into_iter().enumerate() {
             let mut data: Option<[Corpus; 2]> = None;
@@ -162,6 +165,80 @@ fn no_prediction_changes_with_its_target() {
     assert!(accepted[1][1] > 100 && accepted[2][2] > 50, "{accepted:?}");
     assert_eq!([accepted[0][2], accepted[1][0], accepted[1][2]], [0; 3], "{accepted:?}");
     assert_eq!([accepted[2][0], accepted[2][1]], [0; 2], "{accepted:?}");
+    assert!(accepted[0][3] > 50, "{accepted:?}");
+    assert_eq!([accepted[1][3], accepted[2][3]], [0; 2], "{accepted:?}");
+}
+
+#[test]
+fn a_prefix_is_seen_in_both_directions_and_nothing_behind_it() {
+    for attention in
+        ["", "position = 'alibi'", "pattern = { kind = 'window', left = 3 }", "pattern = 'strided'"]
+    {
+        let text = settings("decoder", "prefix", attention, "").replace("0.4", "1.0");
+        let mut settings = RunSettings::read(&text, &[]).unwrap();
+        let line = (0..400u32).map(|i| char::from(b'a' + (i * i % 23) as u8)).collect();
+        let corpus = Corpus::from_texts(vec![line], &settings.data).unwrap();
+        settings.resolve(corpus.vocabulary()).unwrap();
+        let model = settings.model.build(1, &Device::flex()).unwrap();
+        let vocabulary = settings.model.vocabulary;
+        let batches: Batches = trainer::batches(&settings, &corpus, Split::Train).unwrap();
+        let mut longest = 0;
+        for batch in batches.evaluation(Some(6)) {
+            let batch = batch.unwrap();
+            let before = logits(&model, &batch);
+            let prefixes = batch.prefixes.clone().unwrap();
+            for (row, place) in
+                (0..batch.rows).flat_map(|row| (0..batch.lengths[row]).map(move |p| (row, p)))
+            {
+                let mut changed = batch.clone();
+                changed.tokens[row * batch.length + place] += 1;
+                let after = logits(&model, &changed);
+                let moves = |at: usize| {
+                    let start = (row * batch.length + at) * vocabulary;
+                    before[start..start + vocabulary] != after[start..start + vocabulary]
+                };
+                // Whoever predicts something from here on does not see it; what is given is seen by all that is read.
+                let is_given = place < prefixes[row];
+                for at in 0..batch.lengths[row] {
+                    let counts = batch.weights[row * batch.length + at] > 0.0;
+                    if at < place && counts {
+                        assert!(!moves(at), "{attention}: {at} sees {place} of {prefixes:?}");
+                    }
+                    if is_given {
+                        assert!(
+                            moves(at),
+                            "{attention}: {at} does not see {place} of {prefixes:?}"
+                        );
+                    }
+                }
+            }
+            longest = longest.max(prefixes.into_iter().max().unwrap());
+        }
+        assert!(longest > 8, "{longest}");
+    }
+}
+
+#[test]
+fn a_prefix_is_refused_where_it_cannot_be_seen() {
+    for (family, attention, more, expected) in [
+        ("encoder", "", "", "an encoder sees the token"),
+        ("encoder_decoder", "", "", "needs a source"),
+        ("decoder", "mixing = 'linear'\nposition = 'none'", "", "linear mixing"),
+        (
+            "decoder",
+            "pattern = { kind = 'and', of = ['causal', 'document'] }",
+            "",
+            "across documents",
+        ),
+        ("decoder", "position = 'transformer_xl'", "segment_memory = 8", "each segment"),
+    ] {
+        let text = settings(family, "prefix", attention, more);
+        let message = RunSettings::read(&text, &[]).unwrap_err().to_string();
+        assert!(
+            message.contains("data.objective = prefix") && message.contains(expected),
+            "{message}"
+        );
+    }
 }
 
 #[test]

@@ -72,6 +72,7 @@ pub struct Memory {
 pub(crate) struct Pass<'a> {
     pub(crate) lengths: Option<&'a [usize]>,
     pub(crate) documents: Option<&'a [Vec<usize>]>,
+    pub(crate) prefixes: Option<&'a [usize]>,
     pub(crate) memory: Option<&'a Memory>,
     /// What self-attention of all layers has of its encodings, where they share it.
     pub(crate) position: Option<Arc<[PositionModule]>>,
@@ -215,6 +216,7 @@ impl Block {
             // A sequence that says nothing of documents is one.
             let documents = pass.documents.map(<[_]>::to_vec);
             input.documents = Some(documents.unwrap_or_else(|| vec![vec![0]]));
+            input.prefixes = pass.prefixes.map(<[_]>::to_vec);
             input.seed = seed;
             input.position = pass.position.clone();
             input.path = pass.path;

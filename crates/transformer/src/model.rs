@@ -63,6 +63,7 @@ pub struct DecoderState {
     pub(crate) caches: Vec<BlockCache>,
     pub(crate) memory: Option<Memory>,
     pub(crate) length: usize,
+    pub(crate) prefixes: Option<Vec<usize>>,
 }
 
 impl ModelSettings {
@@ -184,7 +185,7 @@ impl Model {
         }
         let memory = self.memory(source, &mut Seeds::new(None), Path::Auto)?;
         let caches = vec![BlockCache::default(); self.settings.decoder_depth()];
-        Ok(DecoderState { caches, memory, length: 0 })
+        Ok(DecoderState { caches, memory, length: 0, prefixes: None })
     }
 
     /// Logits after each of the given tokens, which follow those already read, `[batch, length, vocabulary]`.
@@ -200,10 +201,12 @@ impl Model {
         state: &mut DecoderState,
     ) -> Result<Tensor<3>, Error> {
         let (first, length) = (state.length, tokens.dims()[1]);
-        let DecoderState { caches, memory, .. } = state;
+        let DecoderState { caches, memory, prefixes, .. } = state;
         let states = States::Caches(caches);
         let seeds = Seeds::new(None);
-        let hidden = self.decode(tokens, memory.as_ref(), first, seeds, Path::Auto, states)?;
+        let mut tokens = tokens.clone();
+        tokens.prefixes.clone_from(prefixes);
+        let hidden = self.decode(&tokens, memory.as_ref(), first, seeds, Path::Auto, states)?;
         state.length += length;
         Ok(self.logits(hidden.narrow(1, length - count, count)))
     }
@@ -242,6 +245,7 @@ impl Model {
         let mut pass = Pass {
             lengths: tokens.lengths.as_deref(),
             documents: tokens.documents.as_deref(),
+            prefixes: None,
             memory: None,
             position: None,
             seeds: *seeds,
@@ -265,8 +269,15 @@ impl Model {
         self.check_types(tokens)?;
         let x = self.embed(tokens, path);
         // Padding stands at the end, where a causal pattern hides it.
-        let documents = tokens.documents.as_deref();
-        let mut pass = Pass { lengths: None, documents, memory, position: None, seeds, path };
+        let mut pass = Pass {
+            lengths: None,
+            documents: tokens.documents.as_deref(),
+            prefixes: tokens.prefixes.as_deref(),
+            memory,
+            position: None,
+            seeds,
+            path,
+        };
         decoder.forward(x, first, &mut pass, states)
     }
 
@@ -325,6 +336,12 @@ impl DecoderState {
         self.length
     }
 
+    /// The first tokens of each sequence, so many, are seen in both directions; they are to be read in one step.
+    pub fn with_prefixes(mut self, prefixes: Vec<usize>) -> Self {
+        self.prefixes = Some(prefixes);
+        self
+    }
+
     /// Forgets the last tokens, which can then be replaced by others; see [`Cache::rollback`].
     ///
     /// [`Cache::rollback`]: whatwhere_attention::Cache::rollback
@@ -342,6 +359,9 @@ impl DecoderState {
         for cache in &mut self.caches {
             cache.own.reorder(order)?;
             cache.cross.reorder(order)?;
+        }
+        if let Some(prefixes) = &mut self.prefixes {
+            *prefixes = order.iter().map(|index| prefixes[*index]).collect();
         }
         if let Some(memory) = &mut self.memory {
             let index: Vec<i32> = order.iter().map(|index| *index as i32).collect();

@@ -12,6 +12,8 @@ pub struct Sequences {
     pub documents: Option<Vec<Vec<usize>>>,
     /// The type of every token, row by row as the tokens, for models that have types; all 0 if absent.
     pub types: Option<Vec<u32>>,
+    /// How many tokens at the start of each sequence a decoder sees in both directions; none if absent.
+    pub prefixes: Option<Vec<usize>>,
 }
 
 impl Sequences {
@@ -22,7 +24,7 @@ impl Sequences {
     pub fn new(ids: Vec<u32>, batch: usize) -> Self {
         let whole = ids.len().is_multiple_of(batch);
         assert!(whole, "{} tokens, expected {batch} rows of one length", ids.len());
-        Self { ids, batch, lengths: None, documents: None, types: None }
+        Self { ids, batch, lengths: None, documents: None, types: None, prefixes: None }
     }
 
     /// Sequences of one length, without padding.

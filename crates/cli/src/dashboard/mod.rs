@@ -195,11 +195,14 @@ fn is_ctrl_c(key: &KeyEvent) -> bool {
 struct Prompt {
     tokens: Vec<u32>,
     limit: usize,
+    /// Whether it is seen in both directions.
+    has_prefix: bool,
 }
 
 impl Prompt {
     fn of(trainer: &Trainer, corpus: &Corpus) -> anyhow::Result<Option<Self>> {
-        let writes = matches!(corpus.objective(), Objective::NextToken(_));
+        let has_prefix = matches!(corpus.objective(), Objective::Prefix(_));
+        let writes = has_prefix || matches!(corpus.objective(), Objective::NextToken(_));
         if !writes || trainer.model().family() != Family::Decoder || !corpus.has(Split::Valid) {
             return Ok(None);
         }
@@ -214,13 +217,14 @@ impl Prompt {
             0 => (GIVEN.min(weights.len()), WRITTEN),
             asked => (asked + 1, counted),
         };
-        Ok(Some(Self { tokens: batch.tokens[..given].to_vec(), limit }))
+        Ok(Some(Self { tokens: batch.tokens[..given].to_vec(), limit, has_prefix }))
     }
 
     fn go_on(&self, model: &Model, tokenizer: &Tokenizer) -> String {
         let (begun, sampling) = (Instant::now(), Sampling::default());
+        let generator = Generator::new(model).with_prefix(self.has_prefix);
         let written =
-            Generator::new(model).generate(None, &self.tokens, self.limit, &sampling, |_| {
+            generator.generate(None, &self.tokens, self.limit, &sampling, |_| {
                 match begun.elapsed() < PATIENCE {
                     true => ControlFlow::Continue(()),
                     false => ControlFlow::Break(()),

@@ -32,7 +32,7 @@ pub(super) fn hide(
             tokens[place] = ordinary(tokenizer, random);
         }
     }
-    Row { tokens, targets, weights, source: None }
+    Row { tokens, targets, weights, ..Row::default() }
 }
 
 /// A random token that is not special.

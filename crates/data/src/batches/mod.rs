@@ -37,6 +37,8 @@ pub struct Batch {
     /// Where documents start in each row, ascending. The token that ends a document starts the next: what begins a document
     /// is then predicted from that token alone, as when a model begins to write.
     pub documents: Vec<Vec<usize>>,
+    /// How many tokens at the start of each row are seen in both directions and not predicted, for `prefix`.
+    pub prefixes: Option<Vec<usize>>,
     /// What the encoder reads, for `translate`.
     pub source: Option<SourceSide>,
 }
@@ -59,6 +61,7 @@ pub(crate) struct Row {
     targets: Vec<u32>,
     weights: Vec<f32>,
     source: Option<Vec<u32>>,
+    prefix: Option<usize>,
 }
 
 impl Batch {
@@ -79,6 +82,7 @@ impl Batch {
             weights: Vec::with_capacity(rows.len() * length),
             lengths: rows.iter().map(|row| row.tokens.len()).collect(),
             documents: rows.iter().map(starts).collect(),
+            prefixes: rows.iter().map(|row| row.prefix).collect(),
             source: source_length.map(|length| SourceSide {
                 length,
                 tokens: Vec::with_capacity(rows.len() * length),

@@ -140,6 +140,7 @@ impl Row {
         };
         let targets = with_end(target);
         let tokens = [&[begin], &targets[..targets.len() - 1]].concat();
-        Self { weights: vec![1.0; tokens.len()], tokens, targets, source: Some(with_end(source)) }
+        let (weights, source) = (vec![1.0; tokens.len()], Some(with_end(source)));
+        Self { weights, tokens, targets, source, prefix: None }
     }
 }

@@ -67,14 +67,15 @@ impl PieceRows {
 
     /// Tokens of a crop, with the last target.
     fn span(&self, corpus: &Corpus) -> usize {
-        self.length + usize::from(matches!(corpus.objective(), Objective::NextToken(_)))
+        self.length + usize::from(corpus.objective().looks_ahead())
     }
 
     fn row(&self, corpus: &Corpus, piece: &[u32], random: &mut Random) -> Row {
         let crop = piece[..piece.len().min(self.span(corpus))].to_vec();
         match corpus.objective() {
             Objective::Masked(masked) => hide(crop, masked, corpus.tokenizer(), random),
-            _ => Row::next(crop),
+            Objective::Prefix(prefix) => Row::after_part(crop, prefix, random),
+            Objective::NextToken(_) | Objective::Translate(_) => Row::next(crop),
         }
     }
 

@@ -6,7 +6,7 @@ use super::{BatchSettings, Row, masked::hide};
 use crate::{
     Error, Result,
     corpus::{Corpus, Split},
-    settings::Objective,
+    settings::{Objective, Prefix},
     tokens::Tokens,
 };
 
@@ -22,7 +22,7 @@ pub(crate) struct Stream {
 
 impl Stream {
     pub(super) fn new(corpus: &Corpus, split: Split, settings: &BatchSettings) -> Result<Self> {
-        let ahead = usize::from(matches!(corpus.objective(), Objective::NextToken(_)));
+        let ahead = usize::from(corpus.objective().looks_ahead());
         let tokens = corpus.tokens(split).cloned().unwrap_or_else(|| Vec::new().into());
         let BatchSettings { length, seed, is_continuous, batch } = *settings;
         let stream = Self { tokens, length, seed, is_continuous, ahead };
@@ -96,7 +96,8 @@ impl Stream {
     fn row(&self, corpus: &Corpus, crop: Vec<u32>, random: &mut Random) -> Row {
         match corpus.objective() {
             Objective::Masked(masked) => hide(crop, masked, corpus.tokenizer(), random),
-            _ => Row::next(crop),
+            Objective::Prefix(prefix) => Row::after_part(crop, prefix, random),
+            Objective::NextToken(_) | Objective::Translate(_) => Row::next(crop),
         }
     }
 }
@@ -106,6 +107,23 @@ impl Row {
     pub(super) fn next(mut tokens: Vec<u32>) -> Self {
         let targets = tokens.get(1..).unwrap_or_default().to_vec();
         tokens.pop();
-        Self { weights: vec![1.0; tokens.len()], tokens, targets, source: None }
+        Self { weights: vec![1.0; tokens.len()], tokens, targets, ..Self::default() }
+    }
+
+    /// Every token after a prefix of so many is predicted from all of that and from those before it.
+    pub(super) fn after(tokens: Vec<u32>, prefix: usize) -> Self {
+        let mut row = Self::next(tokens);
+        // The last token of the prefix predicts the first after it.
+        row.weights[..prefix.saturating_sub(1)].fill(0.0);
+        row.prefix = Some(prefix);
+        row
+    }
+
+    /// [`Self::after`] a prefix whose length is drawn; at least one token is predicted.
+    pub(super) fn after_part(tokens: Vec<u32>, prefix: &Prefix, random: &mut Random) -> Self {
+        let read = tokens.len().saturating_sub(1);
+        let longest = (prefix.share * read as f64).round() as usize;
+        let length = random.below(longest.min(read) + 1);
+        Self::after(tokens, length)
     }
 }

@@ -26,7 +26,7 @@ impl TaskRows {
         let examples = Some(corpus.documents(split)).filter(|&examples| examples != u64::MAX);
         let (prompt, answer) = longest(corpus);
         let needed = match corpus.objective() {
-            Objective::NextToken(_) => prompt + answer - 1,
+            Objective::NextToken(_) | Objective::Prefix(_) => prompt + answer - 1,
             Objective::Masked(_) => prompt + answer,
             Objective::Translate(_) => prompt.max(answer) + 1,
         };
@@ -78,13 +78,14 @@ impl TaskRows {
                 row.weights[..prompt.len() - 1].fill(0.0);
                 row
             }
+            Objective::Prefix(_) => Row::after(all, prompt.len()),
             Objective::Masked(_) => {
                 let mask = tokenizer.mask().expect("the objective asked for a mask");
                 let mut tokens = all.clone();
                 tokens[prompt.len()..].fill(mask);
                 let mut weights = vec![1.0; all.len()];
                 weights[..prompt.len()].fill(0.0);
-                Row { tokens, targets: all, weights, source: None }
+                Row { tokens, targets: all, weights, ..Row::default() }
             }
             Objective::Translate(_) => Row::translate(corpus, &prompt, &answer, self.length),
         })

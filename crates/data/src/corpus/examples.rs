@@ -111,7 +111,7 @@ pub(crate) fn example_random(split: Split, number: u64) -> Random {
 fn of_examples(settings: &DataSettings) -> Vec<Special> {
     let mut specials = vec![Special::Padding];
     match settings.objective() {
-        Objective::NextToken(_) => {}
+        Objective::NextToken(_) | Objective::Prefix(_) => {}
         Objective::Masked(_) => specials.push(Special::Mask),
         Objective::Translate(_) => specials.extend([Special::Begin, Special::End]),
     }

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use whatwhere_settings::{Refuses, choice, schema::in_order};
 
-pub use objective::{Examples, Masked, NextToken, Translate};
+pub use objective::{Examples, Masked, NextToken, Prefix, Translate};
 pub use source::{Chorales, Fasta, Pairs, Text};
 pub use tokens::{Bpe, Bytes, Characters, File, Kmers};
 
@@ -172,14 +172,15 @@ impl DataSettings {
         let pairs = matches!(self.source, Source::Pairs(_));
         let translate = matches!(objective, Objective::Translate(_));
         if pairs != translate && self.source.task().is_none() {
-            let right = if pairs { "use translate" } else { "use next_token or masked" };
+            let right = if pairs { "use translate" } else { "use next_token, prefix or masked" };
             let reason = format!("has no meaning for {source}; {right}");
             return Err(Error::setting("objective", objective.name(), reason));
         }
-        if let Objective::Masked(masked) = &objective {
-            masked.check()?;
+        match &objective {
+            Objective::Masked(masked) => masked.check(),
+            Objective::Prefix(prefix) => prefix.check(),
+            Objective::NextToken(_) | Objective::Translate(_) => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -217,8 +218,16 @@ choice! {
     /// What is predicted.
     Objective {
         NextToken => "next_token",
+        Prefix => "prefix",
         Masked => "masked",
         Translate => "translate",
+    }
+}
+
+impl Objective {
+    /// Whether tokens are predicted from those before them, so that the last target lies behind what is read.
+    pub(crate) fn looks_ahead(&self) -> bool {
+        matches!(self, Self::NextToken(_) | Self::Prefix(_))
     }
 }
 

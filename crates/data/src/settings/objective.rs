@@ -58,6 +58,34 @@ impl Masked {
     }
 }
 
+/// A prefix language model: the first part of each sequence is seen in both directions and not predicted, the rest is
+/// predicted token by token. Raffel et al. 2020 (T5), <https://arxiv.org/abs/1910.10683>. For a decoder, which then reads a
+/// prompt in both directions. In a task, the prompt is the prefix.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Prefix {
+    /// The largest share of a sequence that is given; lengths are drawn evenly from 0 to it, for each sequence anew; default
+    /// 0.5.
+    pub share: f64,
+}
+
+impl Default for Prefix {
+    fn default() -> Self {
+        Self { share: 0.5 }
+    }
+}
+
+impl Prefix {
+    pub(super) fn check(&self) -> Result<()> {
+        if !(self.share > 0.0 && self.share <= 1.0) {
+            let reason =
+                "a share of a sequence is above 0 and at most 1; without a prefix, use next_token";
+            return Err(Error::setting("objective.share", self.share, reason));
+        }
+        Ok(())
+    }
+}
+
 /// Predict the target from the source and the target so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]

@@ -31,8 +31,9 @@ impl Draft {
         state: &mut DecoderState,
     ) -> Result<Vec<f32>, Error> {
         let Self(int8) = self;
-        let DecoderState { caches, memory, length } = state;
-        let tokens = Sequences::new(vec![token], 1);
+        let DecoderState { caches, memory, length, prefixes } = state;
+        let mut tokens = Sequences::new(vec![token], 1);
+        tokens.prefixes = prefixes.clone();
         let states = States::Drafts(caches, &int8.blocks);
         let (path, seeds) = (Path::Auto, Seeds::new(None));
         let hidden = model.decode(&tokens, memory.as_ref(), *length, seeds, path, states)?;

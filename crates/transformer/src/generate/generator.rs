@@ -42,6 +42,8 @@ pub struct Generator {
     drafted: [AtomicUsize; 2],
     /// Made when it is first needed; nothing where there can be none.
     draft: OnceLock<Option<Draft>>,
+    /// Whether prompts are seen in both directions.
+    has_prefix: bool,
 }
 
 impl Generator {
@@ -69,7 +71,20 @@ impl Generator {
             written: AtomicUsize::new(0),
             drafted: [const { AtomicUsize::new(0) }; 2],
             draft: OnceLock::new(),
+            has_prefix: false,
         }
+    }
+
+    /// The same, for a prefix language model if so: it reads a prompt in both directions.
+    pub fn with_prefix(mut self, has_prefix: bool) -> Self {
+        self.has_prefix = has_prefix;
+        self
+    }
+
+    /// A state before so many tokens are read at once.
+    fn start(&self, source: Option<&Sequences>, unread: usize) -> Result<DecoderState, Error> {
+        let state = self.model.start(source)?;
+        Ok(if self.has_prefix { state.with_prefixes(vec![unread]) } else { state })
     }
 
     /// The model it generates with.
@@ -101,13 +116,13 @@ impl Generator {
         let mut text = prompt.to_vec();
         let end = prompt.len() + limit;
         let places = self.model.settings().longest().unwrap_or(usize::MAX);
-        let mut state = self.model.start(source)?;
         // Tokens at the end of the text that were not read yet.
         let mut unread = text.len().min(places);
+        let mut state = self.start(source, unread)?;
         while text.len() < end {
             if state.length() + unread > places {
-                state = self.model.start(source)?;
                 unread = places.div_ceil(2);
+                state = self.start(source, unread)?;
             }
             let capacity = (end - text.len() - 1).min(places - state.length() - unread);
             let draft = match unread {

@@ -5,11 +5,11 @@ use std::ops::ControlFlow;
 use burn::tensor::{Device, Tensor};
 use whatwhere_attention::{Pattern, Position, Score};
 use whatwhere_transformer::{
-    Model, Sequences,
+    Mode, Model, Sequences,
     generate::{Generator, Sampling},
 };
 
-use crate::{attention, places, rows, settings, values};
+use crate::{assert_close, attention, places, rows, settings, values};
 
 /// Choices of attention of both layers of a decoder, one line each.
 fn choices() -> Vec<String> {
@@ -141,4 +141,61 @@ fn writing_goes_on_past_the_end_of_a_table() {
             assert_eq!(text.len(), 15);
         }
     }
+}
+
+#[test]
+fn a_prompt_seen_in_both_directions_is_decoded_as_in_one_pass() {
+    let device = Device::flex();
+    // Angles that follow the length differ from step to step.
+    for choice in choices().into_iter().filter(|choice| !choice.contains("dynamic")) {
+        let model = settings("decoder", &choice).build(3, &device).unwrap();
+        let length = model.settings().longest().unwrap_or(9).min(9);
+        let (all, prefixes) = (rows(2, length), vec![4, 3]);
+        let mut whole = all.clone();
+        whole.prefixes = Some(prefixes.clone());
+        let expected = match model.forward(None, &whole, Mode::default()) {
+            Ok(expected) => expected,
+            Err(error) => {
+                assert!(choice.contains("linear"), "{choice}: {error}");
+                continue;
+            }
+        };
+        let mut state = model.start(None).unwrap().with_prefixes(prefixes.clone());
+        let mut start = 0;
+        for end in 4..=length {
+            let found = model.step(&places(&all, start..end), &mut state).unwrap();
+            let expected = expected.clone().narrow(1, start, end - start);
+            assert_close(&values(found), &values(expected), &choice);
+            start = end;
+        }
+        let mut state = model.start(None).unwrap().with_prefixes(prefixes);
+        let error = model.step(&places(&all, 0..2), &mut state).unwrap_err().to_string();
+        assert!(error.contains("read it in one step"), "{error}");
+    }
+}
+
+#[test]
+fn a_generator_with_a_prefix_goes_on_from_a_prompt_seen_in_both_directions() {
+    let device = Device::flex();
+    let model = settings("decoder", "attention = { heads = 2 }").build(3, &device).unwrap();
+    let prompt = [1, 2, 3, 4, 5, 6];
+    let next = |prefix: Option<Vec<usize>>| {
+        let mut tokens = Sequences::from_rows(&[prompt]);
+        tokens.prefixes = prefix;
+        let logits = values(model.forward(None, &tokens, Mode::default()).unwrap());
+        logits[logits.len() - model.settings().vocabulary..].to_vec()
+    };
+    let (plain, both) = (next(None), next(Some(vec![6])));
+    assert_ne!(plain, both, "what is before the last token is seen differently");
+    let best = |logits: &[f32]| (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]));
+    for (has_prefix, logits) in [(false, plain), (true, both)] {
+        let generator = Generator::without_draft(&model).with_prefix(has_prefix);
+        let go_on = |_| ControlFlow::Continue(());
+        let found = generator.generate(None, &prompt, 1, &Sampling::greedy(), go_on).unwrap();
+        assert_eq!(Some(found[0] as usize), best(&logits));
+    }
+    // A draft does not change what is generated here, either.
+    let [plain, speculative] = [Generator::without_draft(&model), Generator::speculative(&model)]
+        .map(|generator| write(&generator.with_prefix(true), None, &Sampling::greedy()));
+    assert_eq!(plain, speculative);
 }

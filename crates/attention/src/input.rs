@@ -1,0 +1,69 @@
+//! What a layer is called with.
+
+use std::sync::Arc;
+
+use burn::tensor::Tensor;
+use whatwhere_kernels::attention::pattern as kernels;
+
+use crate::position::PositionModule;
+
+/// What a layer is called with.
+#[derive(Clone)]
+pub struct Input {
+    /// `[batch, queries, width]`.
+    pub x: Tensor<3>,
+    /// Keys and values are made of this, `[batch, keys, width]`; of `x` if absent.
+    pub memory: Option<Tensor<3>>,
+    /// Transformer-XL's segment memory: what stood before `x` in this layer, `[batch, places, width]`. Its keys and values
+    /// come before those of `x`, and no gradient reaches it. For [`forward`](crate::Attention::forward); a cache has its own past.
+    pub past: Option<Tensor<3>>,
+    /// Place of the first query; its own key stands there, too, unless there is a memory, whose keys start at 0.
+    pub first: usize,
+    /// Number of keys that are not padding, one for each sequence: of the memory, or of past and `x` together, or since
+    /// the cache was empty.
+    pub key_lengths: Option<Vec<usize>>,
+    /// Where documents start, one list for all sequences or one for each.
+    pub documents: Option<Vec<Vec<usize>>>,
+    /// How many keys at the start are seen by every query, whatever the layer's pattern, one number for each sequence: the
+    /// prefix of a prefix language model, given as a whole.
+    pub prefixes: Option<Vec<usize>>,
+    /// A pattern of the caller's, seen through in addition to the layer's own.
+    pub pattern: Option<Arc<dyn kernels::Pattern>>,
+    /// Seed of dropout; without one nothing is dropped.
+    pub seed: Option<u64>,
+    /// Encodings in place of the layer's own, where several layers share one's.
+    pub position: Option<Arc<[PositionModule]>>,
+    /// Which path to take.
+    pub path: Path,
+}
+
+/// How a layer computes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Path {
+    /// Fused where there are kernels for the backend, composed elsewhere.
+    #[default]
+    Auto,
+    /// The kernels, or an error on a backend they do not serve.
+    Fused,
+    /// Tensor operations of the framework.
+    Composed,
+}
+
+impl Input {
+    /// Self-attention from place 0.
+    pub fn new(x: Tensor<3>) -> Self {
+        Self {
+            x,
+            memory: None,
+            past: None,
+            first: 0,
+            key_lengths: None,
+            documents: None,
+            prefixes: None,
+            pattern: None,
+            seed: None,
+            position: None,
+            path: Path::Auto,
+        }
+    }
+}
