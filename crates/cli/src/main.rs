@@ -122,11 +122,12 @@ fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(if failure.is_some() { 2 } else { 1 })
 }
 
-/// Whether Ctrl-C ended the preparation of data.
+/// Whether Ctrl-C ended the preparation of data, or a measurement.
 fn is_interrupted(error: &anyhow::Error) -> bool {
     use whatwhere_data::Error::Interrupted;
     matches!(error.downcast_ref(), Some(Interrupted))
         || matches!(error.downcast_ref(), Some(whatwhere_training::Error::Data(Interrupted)))
+        || matches!(error.downcast_ref(), Some(whatwhere_lab::Error::Data(Interrupted)))
 }
 
 /// Whether the reader of our output has left, as `head` does.

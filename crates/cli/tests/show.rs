@@ -88,6 +88,32 @@ fn a_run_is_drawn_and_its_scores_split() {
 }
 
 #[test]
+fn heads_are_measured_over_a_text_or_over_what_was_held_out() {
+    let folder = trained();
+    let at = folder.path();
+    let json = out(at, &["show", "heads", "run", "--text", "what (and) where", "--json"]);
+    let found: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let heads = found["heads"].as_array().unwrap();
+    assert_eq!(heads.len(), 2);
+    assert_eq!(heads[1]["head"], 1);
+    assert!(heads[0]["previous"]["weight"].as_f64().unwrap() > 0.0);
+    assert!(heads[0]["loss_without"].is_number());
+    assert_eq!(found["pruning"].as_array().unwrap().len(), 3);
+    assert_eq!(found["tokens"], 15);
+    assert_eq!(found["page"], "show/heads-run/index.html");
+    let table = out(at, &["show", "heads", "run", "--held-out", "1"]);
+    let rows: Vec<&str> = table.lines().collect();
+    assert!(rows[0].starts_with("head\trole\tprevious\tfirst"), "{table}");
+    assert!(rows[0].ends_with("loss without"), "{table}");
+    assert_eq!(rows.len(), 4, "{table}");
+    assert!(rows[3].starts_with("decoder, uniform"), "{table}");
+    let html = fs::read_to_string(at.join("show/heads-run/index.html")).unwrap();
+    assert!(html.contains("held-out data") && html.contains("Loss against heads left"));
+    let (error, _) = refusal(at, &["show", "heads", "run", "--held-out", "0"]);
+    assert!(error.contains("expected at least 1 batch"), "{error}");
+}
+
+#[test]
 fn what_is_wrong_is_said_with_what_would_be_right() {
     let folder = trained();
     let cases: [(&[&str], &str, i32); 8] = [
@@ -117,8 +143,20 @@ fn a_long_text_is_drawn_without_a_map_of_all_pairs() {
     let folder = trained();
     let at = folder.path();
     fs::write(at.join("long.txt"), &"what and ".repeat(900)[..8000]).unwrap();
-    let args = ["show", "attention", "run", "--file", "long.txt", "--out", "long"];
-    let mut child = command(at, &args).stdout(Stdio::null()).spawn().unwrap();
+    let attention = ["show", "attention", "run", "--file", "long.txt", "--out", "long"];
+    let heads = ["show", "heads", "run", "--file", "long.txt", "--out", "heads", "--no-ablation"];
+    assert!((1..MOST).contains(&peak(at, &attention)), "attention");
+    let html = fs::read_to_string(at.join("long/index.html")).unwrap();
+    assert!(html.contains("8000 queries and 8000 keys"));
+    assert!((1..MOST).contains(&peak(at, &heads)), "heads");
+    let html = fs::read_to_string(at.join("heads/index.html")).unwrap();
+    assert!(html.contains("Heads over 8000 tokens"));
+}
+
+/// The most memory a command held, in KiB.
+#[cfg(target_os = "linux")]
+fn peak(at: &Path, args: &[&str]) -> u64 {
+    let mut child = command(at, args).stdout(Stdio::null()).spawn().unwrap();
     let (status, mut peak) = (format!("/proc/{}/status", child.id()), 0);
     // What would be as large stays there for much longer than a millisecond.
     while child.try_wait().unwrap().is_none() {
@@ -129,7 +167,5 @@ fn a_long_text_is_drawn_without_a_map_of_all_pairs() {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     assert!(child.wait().unwrap().success());
-    let html = fs::read_to_string(at.join("long/index.html")).unwrap();
-    assert!(html.contains("8000 queries and 8000 keys"));
-    assert!((1..MOST).contains(&peak), "{peak} KiB");
+    peak
 }

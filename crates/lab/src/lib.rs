@@ -6,6 +6,7 @@
 //! - [`search`] finds the settings at which a cell does best; [`standard`] is the comparison that runs without being asked for.
 //! - [`record`] keeps what a comparison was asked to be; [`results`] sums up over seeds by [`statistics`]; [`verdict`] says it in words, [`report`] shows it
 //!   with the drawings of [`chart`].
+//! - [`heads`] measures what trained heads do, and what a model loses without them.
 //! - [`show`] draws encodings, patterns and what trained heads do.
 
 pub mod budget;
@@ -17,6 +18,7 @@ mod error;
 mod evidence;
 pub mod extrapolate;
 pub mod grid;
+pub mod heads;
 mod measure;
 pub mod record;
 pub mod report;

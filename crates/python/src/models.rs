@@ -9,6 +9,10 @@ use std::{
 use numpy::{PyArray1, PyArray3, PyArrayMethods};
 use pyo3::{exceptions::PyValueError, prelude::*};
 use serde::de::DeserializeOwned;
+use whatwhere_lab::{
+    heads::{self, ablation},
+    show::Reading,
+};
 use whatwhere_training::{Error, Filling, Generation, Run, Sampling, Translation};
 
 /// A trained model; made by `whatwhere.load`.
@@ -112,6 +116,37 @@ impl Model {
         let (values, sizes) =
             py.detach(|| self.run().attention_weights(text, layer)).map_err(refused)?;
         PyArray1::from_vec(py, values).reshape(sizes)
+    }
+
+    /// What every head does over a text, and the loss without each if `ablation`, as JSON.
+    fn heads(
+        &self,
+        py: Python,
+        text: &str,
+        target: Option<&str>,
+        ablation: bool,
+    ) -> PyResult<String> {
+        let mut interrupted = None;
+        let measured = py.detach(|| {
+            let run = self.run();
+            let reading = Reading::new(&run, text, target)?;
+            let batches = ablation.then(|| ablation::batches_of(&reading)).transpose()?;
+            heads::measure(&reading, batches.as_deref(), &mut |_| {
+                // Ctrl-C, which only the interpreter hears of.
+                match Python::attach(|py| py.check_signals()) {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(error) => {
+                        interrupted = Some(error);
+                        ControlFlow::Break(())
+                    }
+                }
+            })
+        });
+        if let Some(error) = interrupted {
+            return Err(error);
+        }
+        let report = measured.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        serde_json::to_string(&report).map_err(|error| PyValueError::new_err(error.to_string()))
     }
 }
 

@@ -125,6 +125,23 @@ def test_attention_weights_are_those_of_the_pattern_and_sum_to_one(folder):
 
 
 @models
+def test_heads_are_measured_as_the_command_line_measures_them(folder, tmp_path):
+    model = whatwhere.load(folder)
+    text = "the cat and the dog and the bird"
+    ours = model.heads(text)
+    theirs = json.loads(run([BINARY, "show", "heads", folder, "--text", text, "--out", tmp_path, "--json"]))
+    assert ours["heads"] == theirs["heads"] and ours["pruning"] == theirs["pruning"]
+    assert len(ours["heads"]) == 8 and len(ours["pruning"]) == 9
+    weights = model.attention_weights(text, 1)[2]
+    previous = np.mean([weights[query, query - 1] for query in range(1, len(text))])
+    head = ours["heads"][6]
+    assert (head["layer"], head["head"]) == (1, 2)
+    assert abs(head["previous"]["weight"] - previous) < 1e-5
+    plain = model.heads(text, ablation=False)
+    assert plain["heads"][0]["loss_without"] is None and "pruning" not in plain
+
+
+@models
 def test_what_cannot_be_opened_or_asked_is_refused(folder, tmp_path):
     with pytest.raises(ValueError):
         whatwhere.load(tmp_path / "nothing")
@@ -133,6 +150,8 @@ def test_what_cannot_be_opened_or_asked_is_refused(folder, tmp_path):
         (lambda: model.attention_weights("the", 2), "found layer 2, expected 0 to 1"),
         (lambda: model.attention_weights("the", -1), "layer = -1"),
         (lambda: model.attention_weights(""), "found no tokens"),
+        (lambda: model.heads(""), "no tokens"),
+        (lambda: model.heads("the", "le"), "only an encoder-decoder"),
         (lambda: model.score("t"), "expected at least 2"),
         (lambda: model.generate("the", temprature=1.0), "unknown field `temprature`"),
         (lambda: model.generate("the", temperature=-1.0), "temperature = -1: expected 0 or more"),

@@ -1,7 +1,7 @@
 //! How good a model is on data it has not learned from.
 
 use serde::{Deserialize, Serialize};
-use whatwhere_data::Batches;
+use whatwhere_data::{Batch, Batches};
 use whatwhere_kernels::with_busy_pool;
 use whatwhere_transformer::{Model, Segments};
 
@@ -36,6 +36,12 @@ pub fn evaluate(
 ) -> Result<Evaluation, Error> {
     let parts = loss_by_position(model, batches, limit, &[usize::MAX])?;
     Ok(parts[0].evaluation(bytes_per_token))
+}
+
+/// [`evaluate`] on batches at hand.
+pub fn evaluate_batches(model: &Model, batches: &[Batch]) -> Result<Evaluation, Error> {
+    let parts = by_position(model, batches.iter().cloned().map(Ok), &[usize::MAX])?;
+    Ok(parts[0].evaluation(None))
 }
 
 /// What a model makes of some places of every row.
@@ -82,11 +88,19 @@ pub fn loss_by_position(
     ends: &[usize],
 ) -> Result<Vec<Places>, Error> {
     assert!(!ends.is_empty(), "places end somewhere");
+    by_position(model, batches.evaluation(limit), ends)
+}
+
+fn by_position(
+    model: &Model,
+    batches: impl Iterator<Item = whatwhere_data::Result<Batch>>,
+    ends: &[usize],
+) -> Result<Vec<Places>, Error> {
     let device = model.device();
     let mut parts = vec![Places::default(); ends.len()];
     let mut segments = (model.settings().segment_memory > 0).then(Segments::default);
     let mut rows = 0;
-    for batch in batches.evaluation(limit) {
+    for batch in batches {
         let batch = batch?;
         // A last batch with fewer rows has no memory of its own to go on from.
         if batch.rows != std::mem::replace(&mut rows, batch.rows) && segments.is_some() {

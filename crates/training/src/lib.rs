@@ -61,7 +61,7 @@ pub mod tensorboard;
 pub mod trainer;
 
 pub use error::Error;
-pub use evaluate::{Evaluation, Places, evaluate, loss_by_position};
+pub use evaluate::{Evaluation, Places, evaluate, evaluate_batches, loss_by_position};
 pub use fill::Pooling;
 pub use folder::Folder;
 pub use keys::full_key;

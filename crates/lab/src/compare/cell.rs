@@ -93,8 +93,8 @@ fn one() -> usize {
     1
 }
 
-/// Tokens of a sample.
-const SAMPLE: usize = 64;
+/// Tokens of a sample: enough for heads to show what they do.
+const SAMPLE: usize = 256;
 
 /// How much of the held-out data a quality is of: the same for all cells of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,14 +1,18 @@
 //! What was learned, looked at: attention maps of some heads, and the angles that PoPE learns.
 
+use std::ops::ControlFlow;
+
 use whatwhere_attention::Position;
 use whatwhere_training::Run;
 use whatwhere_transformer::{Family, Parameter, Site};
 
 use super::figure;
 use crate::{
-    chart::Heat,
+    chart::{Heat, escape},
+    heads::{self, THRESHOLD},
     results::{CellResult, Results},
-    show,
+    show::{self, Reading},
+    table::Table,
 };
 
 /// Tokens of a map: more cannot be read.
@@ -31,6 +35,58 @@ pub(super) fn maps(results: &Results, body: &mut String) {
         *body += &drawn;
         *body += "</div>\n";
     }
+}
+
+/// What the heads of every cell do, measured over its sample.
+pub(super) fn roles(results: &Results, body: &mut String) {
+    let mut found = String::new();
+    for (cell, run) in runs(results) {
+        if let Some(table) = measured(cell, &run) {
+            found += &format!(
+                "<details><summary>{}: {}</summary>{}</details>\n",
+                escape(&cell.name),
+                escape(&table.0),
+                table.1.html()
+            );
+        }
+    }
+    if !found.is_empty() {
+        *body += &format!(
+            "<h3>What heads do</h3>\n<p>Mean weight of each head on keys of a kind, and the nats per token that the model loses \
+             without it, over the same beginning of the held-out data, first seed. A role needs {THRESHOLD} of the way from a \
+             uniform head to one that does nothing else. <code>whatwhere show heads</code> measures more of them, and on \
+             more text.</p>\n{found}"
+        );
+    }
+}
+
+/// The heads of a run, in a few words and as a table.
+fn measured(cell: &CellResult, run: &Run) -> Option<(String, Table)> {
+    let text = &cell.runs().first()?.sample;
+    if run.model().family() == Family::EncoderDecoder {
+        return None; // the sample is one side of a pair
+    }
+    let reading = Reading::new(run, text, None).ok()?;
+    let batches = heads::ablation::batches_of(&reading).ok()?;
+    let watch = &mut |_| ControlFlow::Continue(());
+    let report = heads::measure(&reading, Some(&batches), watch).ok()?;
+    let mut counts: Vec<(String, usize)> = Vec::new();
+    for role in report.heads.iter().filter_map(|head| head.role) {
+        let name = role.name();
+        match counts.iter_mut().find(|(found, _)| *found == name) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((name, 1)),
+        }
+    }
+    counts.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
+    let words: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    let words = match words.is_empty() {
+        true => "no head has a role".into(),
+        false => format!("{} of {} heads", words.join(", "), report.heads.len()),
+    };
+    let mut rows = show::heads_table(&report).into_iter();
+    let head = rows.next()?;
+    Some((words, Table { head, rows: rows.collect(), ..Table::default() }))
 }
 
 fn map(cell: &CellResult, run: &Run) -> Option<String> {

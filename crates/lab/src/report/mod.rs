@@ -81,6 +81,7 @@ fn section(results: &Results, body: &mut String) {
         *body += &figure(&format!("{}{}", chart.svg, chart.legend), chart.note);
     }
     heads::maps(results, body);
+    heads::roles(results, body);
     heads::deltas(results, body);
     *body += "<h3>Arithmetic</h3>\n";
     *body += &results.arithmetic_table().html();

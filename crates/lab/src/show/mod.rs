@@ -1,12 +1,13 @@
 //! Pictures of encodings, patterns and trained heads, as SVG files and one HTML page.
 //!
-//! [`position`] and [`pattern`] draw choices, [`overview`] all of them in one picture, [`attention`] the heads of a run, and [`split`] takes scores apart into what
+//! [`position`] and [`pattern`] draw choices, [`overview`] all of them in one picture, [`attention`] the heads of a run, [`heads`] what they do, and [`split`] takes scores apart into what
 //! and where. Each returns a [`Page`], which [`Page::save`] writes. Nothing is drawn by a formula of its own: places, biases,
 //! angles, weights and scores come from the layers and kernels that models run on.
 
 mod attention;
 mod choice;
 mod embedding;
+mod heads;
 mod overview;
 mod page;
 mod pattern;
@@ -16,11 +17,12 @@ mod split;
 mod terms;
 
 pub use attention::{Heads, attention};
+pub use heads::{heads, heads_table};
 pub use overview::overview;
 pub use page::{Page, Picture, Section};
 pub use pattern::pattern;
 pub use position::position;
 pub use reading::Reading;
-pub(crate) use reading::visible;
+pub(crate) use reading::{document_starts, visible};
 pub use split::{LONGEST_SPLIT, split, terms};
 pub use terms::{Kind, Parts, TERMS, Term, Terms};

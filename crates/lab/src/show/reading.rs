@@ -1,6 +1,7 @@
 //! A run reading a text: its tokens, and what every attention was called with.
 
 use whatwhere_attention::Attention;
+use whatwhere_data::Tokenizer;
 use whatwhere_training::{BLANK, Run, Translation};
 use whatwhere_transformer::{Family, Seen, Sequences, Site};
 
@@ -58,10 +59,26 @@ impl<'a> Reading<'a> {
         if tokens.is_empty() {
             return Err(Error::Request("the text has no tokens, expected at least 1".into()));
         }
-        let sequences = |ids: &[u32]| Sequences::from_rows(&[ids]);
-        let read = (!source.is_empty()).then(|| sequences(&source));
-        let seen = run.model().attention_inputs(read.as_ref(), &sequences(&tokens))?;
-        Ok(Self { run, text: text.into(), source, tokens, seen })
+        Self::of_tokens(run, text.into(), source, tokens)
+    }
+
+    fn of_tokens(
+        run: &'a Run,
+        text: String,
+        source: Vec<u32>,
+        tokens: Vec<u32>,
+    ) -> Result<Self, Error> {
+        let read = (!source.is_empty()).then(|| Sequences::from_rows(&[&source]));
+        let mut written = Sequences::from_rows(&[&tokens]);
+        written.documents = Some(vec![document_starts(run, &tokens)]);
+        let seen = run.model().attention_inputs(read.as_ref(), &written)?;
+        Ok(Self { run, text, source, tokens, seen })
+    }
+
+    /// The same run reading the first so many tokens only, of source and target alike.
+    pub fn beginning(&self, most: usize) -> Result<Self, Error> {
+        let first = |tokens: &[u32]| tokens[..tokens.len().min(most)].to_vec();
+        Self::of_tokens(self.run, self.text.clone(), first(&self.source), first(&self.tokens))
     }
 
     /// The run that reads.
@@ -126,6 +143,13 @@ impl<'a> Reading<'a> {
         let Ok(tokenizer) = self.run.tokenizer() else { return Vec::new() };
         tokens.iter().map(|token| visible(&tokenizer.token(*token))).collect()
     }
+}
+
+/// Where documents start, as in batches: the token that ends one starts the next.
+pub(crate) fn document_starts(run: &Run, tokens: &[u32]) -> Vec<usize> {
+    let end = run.tokenizer().ok().and_then(Tokenizer::end);
+    let ends = (1..tokens.len()).filter(|place| Some(tokens[*place]) == end);
+    std::iter::once(0).chain(ends).collect()
 }
 
 /// Blanks and line ends as signs.

@@ -90,6 +90,19 @@ class Model:
             raise ValueError(f"layer = {layer}, expected 0 or more")
         return self._native.attention_weights(text, layer)
 
+    def heads(
+        self, text: str, target: str | None = None, *, ablation: bool = True
+    ) -> dict[str, Any]:
+        """What every head does over a text, measured; `target` is the other side of a pair, for an encoder-decoder.
+
+        `heads` has one dictionary for each: `role` (or None), mean weights on the `previous` token, the `first`, `itself`, an
+        `offset`, after earlier occurrences (`induction`), on earlier ones (`same_token`), from closing to opening `bracket`,
+        each beside a `uniform` head's; `entropy`, `shares` of the scores' spread, `loss_without` it in nats per token.
+        `pruning` has the loss with ever fewer heads. `ablation=False` leaves losses out, which take two passes for each head.
+        """
+        found: dict[str, Any] = json.loads(self._native.heads(text, target, ablation))
+        return found
+
 
 def _ids(name: str, ids: ArrayLike) -> list[list[int]]:
     """Token ids as rows of one length."""

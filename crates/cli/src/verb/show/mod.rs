@@ -1,5 +1,7 @@
 //! `whatwhere show`: pictures of encodings, patterns and trained heads.
 
+mod heads;
+
 use std::{
     fs,
     io::{self, Read, Write},
@@ -33,6 +35,8 @@ enum What {
     Pattern(Choice),
     /// The heads of a run over a text of any length.
     Attention(Looking),
+    /// What the heads of a run do, measured over a text, and the loss without each.
+    Heads(heads::Measuring),
     /// The scores of a run over a text, split into what and where.
     Split(Looking),
 }
@@ -99,6 +103,7 @@ pub(crate) fn run(args: &Show) -> anyhow::Result<()> {
             choice.output.save(&page, &format!("pattern-{}", choice.name))
         }
         What::Attention(looking) => looking.draw("attention", usize::MAX, show::attention),
+        What::Heads(measuring) => measuring.run(),
         What::Split(looking) => looking.draw("split", show::LONGEST_SPLIT, show::split),
     }
 }
@@ -139,24 +144,34 @@ impl Looking {
     }
 
     fn text(&self) -> anyhow::Result<String> {
-        match (&self.text, &self.file) {
-            (Some(text), _) if text == "-" => {
-                let mut text = String::new();
-                io::stdin().read_to_string(&mut text)?;
-                Ok(text)
-            }
-            (Some(text), _) => Ok(text.clone()),
-            (None, Some(path)) => fs::read_to_string(path)
-                .with_context(|| format!("{} could not be read", path.display())),
-            (None, None) => unreachable!("one of the two is required"),
-        }
+        Ok(given(self.text.as_deref(), self.file.as_deref())?.expect("one of the two is required"))
     }
 }
 
+/// A text that was given, or that a file has; `-` is standard input.
+fn given(text: Option<&str>, file: Option<&Path>) -> anyhow::Result<Option<String>> {
+    Ok(match (text, file) {
+        (Some("-"), _) => {
+            let mut text = String::new();
+            io::stdin().read_to_string(&mut text)?;
+            Some(text)
+        }
+        (Some(text), _) => Some(text.to_owned()),
+        (None, Some(path)) => {
+            let text = fs::read_to_string(path);
+            Some(text.with_context(|| format!("{} could not be read", path.display()))?)
+        }
+        (None, None) => None,
+    })
+}
+
 impl Output {
+    fn folder(&self, name: &str) -> PathBuf {
+        self.out.clone().unwrap_or_else(|| Path::new("show").join(name))
+    }
+
     fn save(&self, page: &Page, name: &str) -> anyhow::Result<()> {
-        let folder = self.out.clone().unwrap_or_else(|| Path::new("show").join(name));
-        let paths = page.save(&folder)?;
+        let paths = page.save(&self.folder(name))?;
         let mut out = io::stdout();
         if self.json {
             let object = json!({ "title": page.title, "page": paths[0], "pictures": paths[1..] });
