@@ -88,6 +88,38 @@ fn a_comparison_prints_a_table_a_verdict_and_the_path_of_its_report() {
 }
 
 #[test]
+fn a_task_is_tried_at_lengths_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = [
+        "data.source={kind=\"copy\",longest=4}",
+        "model.width=16",
+        "model.layers=1",
+        "model.attention.heads=2",
+        "training.steps=2",
+        "training.length=16",
+        "training.evaluate_batches=1",
+    ];
+    let sets = settings.iter().flat_map(|setting| ["--set", setting]);
+    let args: Vec<&str> = ["train", "--out", "run"].into_iter().chain(sets).collect();
+    let output = run(folder.path(), &args);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let output =
+        run(folder.path(), &["extrapolate", "run", "--plain", "--json", "--page", "p.html"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("lengths are letters, digits, pairs or symbols"));
+    let found: Vec<serde_json::Value> =
+        text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lengths: Vec<u64> = found.iter().map(|at| at["length"].as_u64().unwrap()).collect();
+    assert_eq!(lengths, [4, 8, 16]);
+    assert!(found.iter().all(|at| at["accuracy"].is_number()), "{found:?}");
+    assert!(
+        fs::read_to_string(folder.path().join("p.html"))
+            .unwrap()
+            .contains("Examples of one length")
+    );
+}
+
+#[test]
 fn wrong_requests_are_refused_before_anything_trains() {
     let folder = tempfile::tempdir().unwrap();
     let cases: [(&[&str], &str); 11] = [

@@ -222,10 +222,8 @@ fn a_head_that_adds_nothing_is_not_missed_and_another_is_as_if_it_had_no_values(
 #[test]
 fn every_family_is_measured_and_drawn() {
     let encoder = ["model.family=encoder", "data.objective=masked", "model.width=16"];
-    let document = [
-        "model.width=16",
-        "model.attention.pattern={kind='and',of=['causal','document']}",
-    ];
+    let document =
+        ["model.width=16", "model.attention.pattern={kind='and',of=['causal','document']}"];
     for changes in [&encoder[..], &document[..1], &document[..]] {
         let (_folder, run) = trained(changes);
         let text = "abc(def)gh".repeat(3); // longer than the trained length

@@ -8,7 +8,7 @@ use std::{
 use clap::Args;
 use serde_json::json;
 use whatwhere_lab::{
-    extrapolate::{AtLength, Lengths, corpus_of},
+    extrapolate::{AtLength, Lengths, Unit, corpus_of},
     report::{self, Read},
 };
 use whatwhere_training::{Folder, Run};
@@ -21,7 +21,8 @@ pub(crate) struct Extrapolate {
     /// Run folders.
     #[arg(required = true)]
     runs: Vec<PathBuf>,
-    /// Tokens of a window; default 1, 2, 4, 8 and 16 times the first run's trained length.
+    /// Tokens of a window, of the longer side of pairs, or the task's own length; default 1, 2, 4, 8 and 16 times the first
+    /// run's trained length, powers of two for pairs, 1, 2 and 4 times a task's longest.
     #[arg(long, value_delimiter = ',')]
     lengths: Vec<usize>,
     /// Other text than what the runs held out: a file or folder.
@@ -55,13 +56,18 @@ pub(crate) fn run(args: &Extrapolate) -> anyhow::Result<()> {
         let run = Run::open(path)?;
         let trained = run.settings.training.length;
         let (corpus, split) = corpus_of(&folder, args.data.as_deref())?;
-        let lengths = match args.lengths.is_empty() {
-            true => {
+        let unit = Unit::of(&corpus, split);
+        let lengths = match (args.lengths.is_empty(), unit) {
+            (true, Unit::Window) => {
                 let first = found.first().map(|run| run.settings.training.length);
                 Lengths::multiples(first.unwrap_or(trained))
             }
-            false => args.lengths.clone(),
+            (true, _) => Lengths::worth_trying(&run, &corpus, split),
+            (false, _) => args.lengths.clone(),
         };
+        if unit != Unit::Window {
+            say!("{}: lengths are {}", path.display(), unit.name());
+        }
         let lengths = Lengths { lengths, tokens: args.tokens, scalings: !args.plain };
         let name = path.display().to_string();
         let mut failed = Ok(());
@@ -72,7 +78,7 @@ pub(crate) fn run(args: &Extrapolate) -> anyhow::Result<()> {
             }
         })?;
         failed?;
-        found.push(Read { name, settings: run.settings.clone(), lengths: all });
+        found.push(Read { name, settings: run.settings.clone(), unit, lengths: all });
     }
     if let Some(page) = &args.page {
         report::save_lengths(&found, &verb::command_line(), page)?;

@@ -33,11 +33,11 @@ type LastPlan = Option<(u64, Arc<Plan>)>;
 impl PairRows {
     pub(super) fn new(corpus: &Corpus, split: Split, settings: &BatchSettings) -> Result<Self> {
         let pairs = corpus.pairs(split).unwrap_or_default();
-        let lengths = pairs.iter().map(longer).zip(0..);
+        let lengths = pairs.iter().map(Pair::longer).zip(0..);
         let kept: Vec<(usize, usize)> =
             lengths.filter(|&(length, _)| length <= settings.length).collect();
         if kept.is_empty() {
-            let shortest = pairs.iter().map(longer).min().unwrap_or(0);
+            let shortest = pairs.iter().map(Pair::longer).min().unwrap_or(0);
             let found = format!("no pair of length = {} or less", settings.length);
             let expected = format!("length to be at least {shortest}");
             return Err(Error::Short { split: split.name(), found, expected });
@@ -72,7 +72,7 @@ impl PairRows {
     pub(super) fn evaluation_plan(&self, corpus: &Corpus) -> Plan {
         let pairs = corpus.pairs(self.split).unwrap_or_default();
         let mut order: Vec<(usize, usize)> =
-            pairs.iter().map(|pair| longer(pair).min(self.settings.length)).zip(0..).collect();
+            pairs.iter().map(|pair| pair.longer().min(self.settings.length)).zip(0..).collect();
         order.sort_unstable();
         cut(&order, self.settings.batch)
     }
@@ -104,11 +104,6 @@ impl PairRows {
         random.shuffle(&mut plan);
         plan
     }
-}
-
-/// Tokens of the longer side with its end.
-fn longer(pair: &Pair) -> usize {
-    pair.source.len().max(pair.target.len()) + 1
 }
 
 /// Cuts an order of rising lengths into batches.

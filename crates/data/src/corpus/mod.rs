@@ -165,6 +165,14 @@ impl Corpus {
         }
     }
 
+    /// Tokens of the longest piece of a split; none if there are no pieces.
+    pub fn longest_piece(&self, split: Split) -> Option<usize> {
+        match &self.0.content {
+            Content::Pieces(splits) => splits.get(&split)?.iter().map(Vec::len).max(),
+            _ => None,
+        }
+    }
+
     /// How much there is of everything.
     pub fn describe(&self) -> Description {
         Description { vocabulary: self.vocabulary(), splits: self.0.parts.clone() }

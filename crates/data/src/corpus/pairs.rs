@@ -1,10 +1,10 @@
 //! Corpora of sentence pairs, with one tokenizer for both sides.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, ops::RangeInclusive, path::PathBuf, sync::Arc};
 
 use whatwhere_random::Fingerprint;
 
-use super::{Content, Corpus, Part, Split, present};
+use super::{Content, Corpus, Inner, Part, Split, present};
 use crate::{
     Result, Watch,
     read::{self, Sides},
@@ -26,7 +26,34 @@ pub struct Pair {
     pub target: Vec<u32>,
 }
 
+impl Pair {
+    /// Tokens of the longer side, with its end.
+    pub fn longer(&self) -> usize {
+        self.source.len().max(self.target.len()) + 1
+    }
+}
+
 impl Corpus {
+    /// The pairs of a split whose longer side, with its end, has so many tokens, as a corpus of their own.
+    pub fn pairs_within(&self, split: Split, tokens: RangeInclusive<usize>) -> Self {
+        let all = self.pairs(split).unwrap_or_default().iter();
+        let pairs: Vec<Pair> =
+            all.filter(|pair| tokens.contains(&pair.longer())).cloned().collect();
+        let part = Part {
+            documents: pairs.len() as u64,
+            bytes: pairs.iter().map(|pair| pair.target_text.len() as u64).sum(),
+            tokens: pairs.iter().map(|pair| pair.target.len() as u64 + 1).sum(),
+            names: Vec::new(),
+        };
+        Self(Arc::new(Inner {
+            tokenizer: self.0.tokenizer.clone(),
+            objective: self.0.objective.clone(),
+            content: Content::Pairs([(split, pairs)].into()),
+            parts: [(split, part)].into(),
+            fingerprint: self.0.fingerprint,
+        }))
+    }
+
     pub(super) fn of_pairs(pairs: &Pairs, settings: &DataSettings, watch: Watch) -> Result<Self> {
         present("source.source", &pairs.source)?;
         let texts = pair_texts(pairs, settings)?;

@@ -245,4 +245,40 @@ impl Source {
             Self::Addition(task) => Some(task),
         }
     }
+
+    /// The most letters, digits, pairs or symbols that a task asks about.
+    pub fn longest(&self) -> Option<usize> {
+        Some(match self {
+            Self::Text(_) | Self::Pairs(_) | Self::Chorales(_) | Self::Fasta(_) => return None,
+            Self::IndirectIndexing(task) => task.longest,
+            Self::Copy(task) => task.longest,
+            Self::Reverse(task) => task.longest,
+            Self::Sort(task) => task.longest,
+            Self::Recall(task) => task.longest,
+            Self::ListOps(task) => task.longest,
+            Self::Addition(task) => task.longest,
+        })
+    }
+
+    /// The same task with examples of one length; expressions of `listops` have up to a fifth less. Nothing if examples are
+    /// read and not made.
+    pub fn at_length(&self, length: usize) -> Option<Self> {
+        let mut source = self.clone();
+        let (shortest, longest) = match &mut source {
+            Self::Text(_) | Self::Pairs(_) | Self::Chorales(_) | Self::Fasta(_) => return None,
+            Self::ListOps(ListOps { path: Some(_), .. }) => return None,
+            Self::ListOps(task) => {
+                (task.shortest, task.longest) = (length - length / 5, length);
+                return Some(source);
+            }
+            Self::IndirectIndexing(task) => (&mut task.shortest, &mut task.longest),
+            Self::Copy(task) => (&mut task.shortest, &mut task.longest),
+            Self::Reverse(task) => (&mut task.shortest, &mut task.longest),
+            Self::Sort(task) => (&mut task.shortest, &mut task.longest),
+            Self::Recall(task) => (&mut task.shortest, &mut task.longest),
+            Self::Addition(task) => (&mut task.shortest, &mut task.longest),
+        };
+        (*shortest, *longest) = (length, length);
+        Some(source)
+    }
 }

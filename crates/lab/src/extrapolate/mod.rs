@@ -1,19 +1,24 @@
-//! Lengths beyond the trained one: the same text in longer windows, without training.
+//! Lengths beyond the trained one, without training: the same text in longer windows, the same pieces in longer parts,
+//! longer pairs, longer examples of a task.
+
+mod reader;
 
 use serde::{Deserialize, Serialize};
 use whatwhere_attention::Position;
-use whatwhere_data::{BatchSettings, BatchSize, Batches, Corpus, Split};
-use whatwhere_training::{Evaluation, Folder, Places, Run, loss_by_position};
+use whatwhere_data::{Corpus, Pair, Split};
+use whatwhere_training::{Evaluation, Folder, Run};
 use whatwhere_transformer::{Family, Site};
 
 use crate::Error;
+use reader::Reader;
+pub use reader::Unit;
 
 /// What is asked of a trained run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lengths {
-    /// Tokens of a window.
+    /// Tokens of a window, or what else a [`Unit`] counts.
     pub lengths: Vec<usize>,
-    /// Tokens read at each length, the same text for all; rounded up to whole windows of the longest.
+    /// Tokens read at each length, the same text for all; rounded up to whole windows of the longest. Pieces are all read.
     pub tokens: usize,
     /// Whether rotary is also tried with every scaling that needs no training.
     pub scalings: bool,
@@ -24,7 +29,7 @@ pub struct Lengths {
 pub struct AtLength {
     /// How rotary was scaled for it; as trained if absent.
     pub scaling: Option<String>,
-    /// Tokens of a window.
+    /// Tokens of a window, or what else a [`Unit`] counts.
     pub length: usize,
     /// The figures.
     #[serde(flatten)]
@@ -78,6 +83,38 @@ impl Lengths {
         [1, 2, 4, 8, 16].map(|factor| length * factor).to_vec()
     }
 
+    /// Lengths worth trying: multiples of the trained one as far as there are data; powers of two for pairs; the task's own,
+    /// twice and four times that, where the task has such examples.
+    pub fn worth_trying(run: &Run, corpus: &Corpus, split: Split) -> Vec<usize> {
+        let trained = run.settings.training.length;
+        match Unit::of(corpus, split) {
+            Unit::Window => Self::multiples(trained),
+            Unit::Piece => {
+                let longest = corpus.longest_piece(split).unwrap_or(0);
+                let begun = |length: &usize| *length == trained || length / 2 < longest;
+                Self::multiples(trained).into_iter().filter(begun).collect()
+            }
+            Unit::Pair => {
+                let pairs = corpus.pairs(split).unwrap_or_default();
+                let longest = pairs.iter().map(Pair::longer).max().unwrap_or(0);
+                let mut lengths = vec![SHORTEST_PAIR];
+                while lengths.last().is_some_and(|last| *last < longest) {
+                    lengths.extend(lengths.last().map(|last| last * 2));
+                }
+                lengths
+            }
+            Unit::Example => {
+                let source = &run.settings.data.source;
+                let longest = source.longest().unwrap_or(1);
+                let exists = |length: &usize| {
+                    let task = source.at_length(*length);
+                    task.is_some_and(|task| task.task().is_some_and(|task| task.check().is_ok()))
+                };
+                [1, 2, 4].map(|factor| longest * factor).into_iter().filter(exists).collect()
+            }
+        }
+    }
+
     /// Tries a run at every length; `each` hears of it as it goes.
     pub fn measure(
         &self,
@@ -86,31 +123,17 @@ impl Lengths {
         split: Split,
         mut each: impl FnMut(&AtLength),
     ) -> Result<Vec<AtLength>, Error> {
-        let Some(tokens) = corpus.tokens(split) else {
-            return Err(Error::Request(
-                "lengths need a text, in which any number of tokens can be read on; pairs, pieces and tasks have \
-                 lengths of their own"
-                    .into(),
-            ));
-        };
-        let trained = run.settings.training.length;
-        let available = tokens.len().saturating_sub(1);
-        let fitting = self.lengths.iter().copied().filter(|length| *length <= available);
-        let longest = fitting.max().unwrap_or(1);
-        let read = self.tokens.next_multiple_of(longest).min(available / longest * longest);
+        let reader = Reader::new(run, corpus, split, self);
+        let trained = reader.trained();
         let mut found = Vec::new();
         for &length in &self.lengths {
             let mut ways = vec![None];
-            if self.scalings && length > trained {
-                ways.extend(scalings(run, length).into_iter().map(Some));
+            let tokens = reader.tokens_at(length);
+            if self.scalings && tokens > trained {
+                ways.extend(scalings(run, trained, tokens).into_iter().map(Some));
             }
             for way in ways {
-                let outcome = if available < length {
-                    Err(format!("the text has only {available} tokens to predict"))
-                } else {
-                    try_at(run, corpus, split, length, read, way.as_ref())
-                };
-                let (figures, missing) = match outcome {
+                let (figures, missing) = match reader.figures(length, way.as_ref()) {
                     Ok(figures) => (Some(figures), None),
                     Err(reason) => (None, Some(reason)),
                 };
@@ -123,6 +146,9 @@ impl Lengths {
     }
 }
 
+/// Tokens of the shortest pairs that are measured by themselves, at the most.
+const SHORTEST_PAIR: usize = 8;
+
 /// A way to reach further.
 struct Way {
     name: String,
@@ -130,7 +156,7 @@ struct Way {
 }
 
 /// Every way to reach further that needs no training, for a decoder with one encoding that knows some.
-fn scalings(run: &Run, length: usize) -> Vec<Way> {
+fn scalings(run: &Run, trained: usize, length: usize) -> Vec<Way> {
     let settings = &run.settings;
     let attention = match settings.model.family {
         Family::Decoder => settings.model.attention(Site::Decoder, 0),
@@ -139,46 +165,13 @@ fn scalings(run: &Run, length: usize) -> Vec<Way> {
     let Ok([position]) = attention.as_ref().map(|attention| attention.position.as_slice()) else {
         return Vec::new();
     };
-    let ways = position.scalings(settings.training.length, length).into_iter();
+    let ways = position.scalings(trained, length).into_iter();
     let way = |(name, position): (&str, Position)| {
         let value = toml::Value::try_from(position).ok()?;
         let changes = vec![format!("model.attention.position={value}")];
         Some(Way { name: name.into(), changes })
     };
     ways.filter_map(way).collect()
-}
-
-fn try_at(
-    run: &Run,
-    corpus: &Corpus,
-    split: Split,
-    length: usize,
-    tokens: usize,
-    way: Option<&Way>,
-) -> Result<Figures, String> {
-    let scaled = match way {
-        None => None,
-        Some(way) => Some(run.changed(&way.changes).map_err(|e| e.to_string())?),
-    };
-    let model = scaled.as_ref().unwrap_or(run).model();
-    // About as many tokens at once as one long window has.
-    let rows = (4096 / length).max(1);
-    let settings = BatchSettings {
-        batch: BatchSize::Rows(rows),
-        length,
-        seed: 0,
-        is_continuous: run.settings.model.segment_memory > 0,
-    };
-    let batches = Batches::new(corpus, split, &settings).map_err(|e| e.to_string())?;
-    let ends = stretches(length);
-    let limit = tokens.div_ceil(rows * length);
-    let parts = loss_by_position(model, &batches, Some(limit), &ends).map_err(|e| e.to_string())?;
-    let bytes = corpus.bytes_per_token(split);
-    let counted = ends.iter().zip(&parts).filter(|(_, part)| part.tokens() > 0);
-    Ok(Figures {
-        whole: Places::total(&parts).evaluation(bytes),
-        places: counted.map(|(end, part)| (*end, part.evaluation(None).loss)).collect(),
-    })
 }
 
 fn stretches(length: usize) -> Vec<usize> {

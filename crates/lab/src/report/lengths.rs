@@ -8,7 +8,7 @@ use super::{curves, figure, write};
 use crate::{
     Error,
     chart::{Axis, Lines, escape, page},
-    extrapolate::AtLength,
+    extrapolate::{AtLength, Unit},
     results::Measure,
     table::Table,
 };
@@ -20,6 +20,8 @@ pub struct Read {
     pub name: String,
     /// As it was trained.
     pub settings: RunSettings,
+    /// What a length counts.
+    pub unit: Unit,
     /// What was found.
     pub lengths: Vec<AtLength>,
 }
@@ -35,10 +37,15 @@ pub fn save_lengths(runs: &[Read], command: &str, path: &Path) -> Result<(), Err
     let series = runs
         .iter()
         .flat_map(|run| curves::by_length(&run.name, std::slice::from_ref(&run.lengths), measure));
-    let trained = runs.first().map(|run| run.settings.training.length);
+    let unit = runs.first().map_or(Unit::Window, |run| run.unit);
+    let trained = runs.first().and_then(|run| match run.unit {
+        Unit::Window | Unit::Piece => Some(run.settings.training.length),
+        Unit::Pair => None,
+        Unit::Example => run.settings.data.source.longest(),
+    });
     let chart = Lines {
         title: "Loss against length, without training".into(),
-        x: Axis::log("tokens of a window"),
+        x: Axis::log(unit.name()),
         y: Axis::linear(format!("loss, {}", measure.unit())),
         series: series.collect(),
         marks: true,
@@ -46,7 +53,13 @@ pub fn save_lengths(runs: &[Read], command: &str, path: &Path) -> Result<(), Err
     };
     let title = "Lengths beyond the trained one";
     let svg = format!("{}{}", chart.svg(), chart.legend());
-    let note = "The same text, cut into longer windows. Dashed: rotary scaled at evaluation.";
+    let read = match unit {
+        Unit::Window => "The same text, cut into longer windows.",
+        Unit::Piece => "The same pieces, cut into longer parts.",
+        Unit::Pair => "Pairs longer than those at the point before.",
+        Unit::Example => "Examples of one length, made as those of the training were.",
+    };
+    let note = &format!("{read} Dashed: rotary scaled at evaluation.");
     let mut body = format!("<h1>{title}</h1>\n{}{}", figure(&svg, note), table(runs).html());
     body += &format!("<h3>How this was made</h3>\n<pre>{}</pre>\n", escape(command));
     for run in runs {
@@ -65,7 +78,11 @@ fn table(runs: &[Read]) -> Table {
     let mut table = Table { head: head.map(Into::into).into(), ..Table::default() };
     for run in runs {
         for at in &run.lengths {
-            let mut row = vec![run.name.clone(), run.settings.training.length.to_string()];
+            let trained = match run.unit {
+                Unit::Example => run.settings.data.source.longest().unwrap_or(0),
+                _ => run.settings.training.length,
+            };
+            let mut row = vec![run.name.clone(), trained.to_string()];
             row.push(at.scaling.clone().unwrap_or_else(|| "–".into()));
             row.push(at.length.to_string());
             let whole = at.figures.as_ref().map(|figures| &figures.whole);
