@@ -24,6 +24,7 @@ use crate::{
     pattern::{PatternContext, PredictedLayer},
     position::{PositionLayer, PositionModule},
     projected::Project,
+    qk_norm::normed,
     score::{ScoreLayer, ScoreModule},
 };
 
@@ -112,6 +113,7 @@ impl Attention {
     ) -> Result<Tensor<3>, Error> {
         let sizes = Sizes { keys: count, ..sizes(&q, &k) };
         let mut call = self.call(input, first_query, first_key, sizes)?;
+        self.add_key_terms(&mut call, input, &k);
         call.capacity = Some(k.dims()[2]);
         let mix = Mix {
             call: &call,
@@ -198,9 +200,16 @@ impl Attention {
             _ => None,
         };
         for position in input.position.as_deref().unwrap_or(&self.position) {
-            position.add_terms(&mut call)?;
+            position.add_projected_terms(&mut call, &self.key)?;
         }
         Ok(call)
+    }
+
+    /// The terms of encodings that ask keys.
+    pub(crate) fn add_key_terms(&self, call: &mut Call, input: &Input, k: &Tensor<4>) {
+        for position in input.position.as_deref().unwrap_or(&self.position) {
+            position.add_key_terms(call, k, &self.query);
+        }
     }
 
     pub(crate) fn shape(&self, Sizes { batch, queries, keys }: Sizes) -> Shape {
@@ -274,13 +283,6 @@ impl Attention {
     pub(crate) fn join(&self, x: Tensor<4>) -> Tensor<3> {
         let [batch, heads, length, head_dim] = x.dims();
         x.swap_dims(1, 2).reshape([batch, length, heads * head_dim])
-    }
-}
-
-fn normed(x: Tensor<3>, norm: Option<&QkNormLayer>) -> Tensor<3> {
-    match norm {
-        None => x,
-        Some(norm) => norm.forward(x),
     }
 }
 

@@ -25,7 +25,7 @@
 //! |---|---|
 //! | `score` | `scaled_dot`, `dot`, `general`, `additive`, `cosine`; `soft_cap` on any |
 //! | `pattern` | `full`, `causal`, `window`, `dilated`, `strided`, `fixed`, `random`, `global`, `prefix`, `document`, `predicted` (Luong's local-p), `and`, `or` |
-//! | `position` | `none`, `sinusoidal`, `learned`, `shaw`, `transformer_xl`, `rotary`, `polar`, `single_angle`, `alibi`, `t5`; one or a list |
+//! | `position` | `none`, `sinusoidal`, `learned`, `shaw`, `transformer_xl`, `disentangled`, `rotary`, `polar`, `single_angle`, `alibi`, `t5`; one or a list |
 //! | `mixing` | `softmax`, `linear` |
 //! | `heads`, `kv_heads` | equal: multi-head; 1 key head: multi-query; between: grouped |
 //!
@@ -40,6 +40,8 @@
 //!   the query asks of a distance. Beyond the clip, all distances look alike.
 //! - **`transformer_xl`**: four terms keep what and where apart: content, what is asked of the distance, and a global bias
 //!   for each. Distances are sinusoids, projected. It was made for segments that remember the one before ([`Input::past`]).
+//! - **`disentangled`**: content asks for distances, and distances ask for content, each by a product of its own. Distances are
+//!   learned vectors through the projections of keys and queries. Far ones share a vector.
 //! - **`rotary`**: place rotates pairs of channels, so that a product depends on the distance. What and where share the phase:
 //!   content decides at which distance a pair agrees best. It needs [`Scaling`] beyond the trained length.
 //! - **`polar`**: what is a magnitude, where a phase; neither can imitate the other. The score is a sum of magnitudes, each

@@ -51,7 +51,8 @@ impl Attention {
         let (memory, first_key) = memory(&mut input);
         let (k, v) = (self.keys(memory.clone(), input.path), self.values(memory, input.path));
         let q = self.queries(input.x.clone(), input.path);
-        let call = self.call(&input, input.first, first_key, sizes(&q, &k))?;
+        let mut call = self.call(&input, input.first, first_key, sizes(&q, &k))?;
+        self.add_key_terms(&mut call, &input, &k);
         Ok(Look::new(&call, q, k, v))
     }
 
@@ -81,6 +82,7 @@ impl Attention {
         let (memory, first_key) = memory(&mut input);
         let (q, k) = (self.queries(input.x.clone(), input.path), self.keys(memory, input.path));
         let mut call = self.call(&input, input.first, first_key, sizes(&q, &k))?;
+        self.add_key_terms(&mut call, &input, &k);
         // What is mixed of unit vectors, one for each place, is the weights.
         call.relative_values = None;
         let [batch, kv_heads, keys, _] = k.dims();

@@ -37,6 +37,8 @@ impl From<bool> for QkNorm {
 
 #[cfg(feature = "burn")]
 pub use layer::QkNormLayer;
+#[cfg(feature = "burn")]
+pub(crate) use layer::normed;
 
 #[cfg(feature = "burn")]
 mod layer {
@@ -123,6 +125,14 @@ mod layer {
         fn by_channel(&self, values: Tensor<1>) -> Tensor<4> {
             let parts = values.dims()[0] / self.together;
             values.reshape([1, 1, parts, self.together])
+        }
+    }
+
+    /// `x` through a norm, if there is one.
+    pub(crate) fn normed(x: Tensor<3>, norm: Option<&QkNormLayer>) -> Tensor<3> {
+        match norm {
+            None => x,
+            Some(norm) => norm.forward(x),
         }
     }
 }

@@ -174,6 +174,7 @@ impl AttentionSettings {
         self.qk_norm == QkNorm::None
             && self.pattern.deviation().is_none()
             && !self.score.changes_queries()
+            && !self.position.iter().any(Position::asks_keys)
             && self.mixing.has_scores()
     }
 

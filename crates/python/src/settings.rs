@@ -219,6 +219,10 @@ impl Encoding {
                 let reason = "hand in `projection`, `content` and `distance`";
                 return Err(Error::setting("position", "transformer_xl", reason));
             }
+            Position::Disentangled(_) => {
+                let reason = "its vectors go through the projections of a layer, which arrays do not have; use a model";
+                return Err(Error::setting("position", "disentangled", reason));
+            }
             _ => {}
         }
         Ok(Self::Position(word))

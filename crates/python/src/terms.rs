@@ -172,10 +172,11 @@ impl<'b> Terms<'b> {
                 known = &["table"];
                 self.t5(t5, word.array("table"), arrays)?;
             }
-            // Nothing to add; those of embeddings and Transformer-XL's own words were refused before.
+            // Nothing to add; those of embeddings and of layers, and Transformer-XL's own words were refused before.
             Position::NoPosition(_)
             | Position::Sinusoidal(_)
             | Position::Learned(_)
+            | Position::Disentangled(_)
             | Position::TransformerXl(_) => {}
         }
         word.check_arrays(word.choice.name(), known)

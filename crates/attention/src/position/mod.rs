@@ -5,6 +5,7 @@
 //! every encoding it was given and never asks which one it is.
 
 mod alibi;
+mod disentangled;
 mod learned;
 mod none;
 mod polar;
@@ -18,7 +19,10 @@ mod transformer_xl;
 use std::ops::Range;
 
 #[cfg(feature = "burn")]
-use burn::tensor::{Device, Tensor};
+use burn::{
+    nn::Linear,
+    tensor::{Device, Tensor},
+};
 
 #[cfg(feature = "burn")]
 use crate::call::Call;
@@ -63,6 +67,11 @@ pub trait PositionSettings {
 
     /// Whether the encoding adds to scores or values.
     fn adds_to_scores(&self) -> bool {
+        false
+    }
+
+    /// Whether scores ask keys for distances, so that they are formed between projections.
+    fn asks_keys(&self) -> bool {
         false
     }
 
@@ -132,6 +141,7 @@ axis! {
         learned::{Learned, LearnedLayer} => "learned",
         shaw::{Shaw, ShawLayer} => "shaw",
         transformer_xl::{TransformerXl, TransformerXlLayer} => "transformer_xl",
+        disentangled::{Disentangled, DisentangledLayer} => "disentangled",
         rotary::{Rotary, RotaryLayer} => "rotary",
         polar::{Polar, PolarLayer} => "polar",
         single_angle::{SingleAngle, SingleAngleLayer} => "single_angle",
@@ -152,6 +162,14 @@ pub trait PositionLayer {
     fn add_terms(&self, _call: &mut Call) -> Result<(), Error> {
         Ok(())
     }
+
+    /// The same with the layer's projection of keys, for encodings whose vectors go through it.
+    fn add_projected_terms(&self, call: &mut Call, _key: &Linear) -> Result<(), Error> {
+        self.add_terms(call)
+    }
+
+    /// Adds the terms that ask keys, `[batch, kv_heads, keys or more, head_dim]`, with the layer's projection of queries.
+    fn add_key_terms(&self, _call: &mut Call, _k: &Tensor<4>, _query: &Linear) {}
 }
 
 #[cfg(feature = "burn")]
@@ -162,6 +180,14 @@ impl PositionLayer for PositionModule {
 
     fn add_terms(&self, call: &mut Call) -> Result<(), Error> {
         self.role().add_terms(call)
+    }
+
+    fn add_projected_terms(&self, call: &mut Call, key: &Linear) -> Result<(), Error> {
+        self.role().add_projected_terms(call, key)
+    }
+
+    fn add_key_terms(&self, call: &mut Call, k: &Tensor<4>, query: &Linear) {
+        self.role().add_key_terms(call, k, query);
     }
 }
 
@@ -209,6 +235,11 @@ impl Position {
     /// Whether the encoding adds to scores or values.
     pub fn adds_to_scores(&self) -> bool {
         self.role().adds_to_scores()
+    }
+
+    /// Whether scores ask keys for distances, so that they are formed between projections.
+    pub fn asks_keys(&self) -> bool {
+        self.role().asks_keys()
     }
 
     /// Channels, over all heads, by which queries and keys grow before they are compared.
@@ -269,7 +300,8 @@ mod tests {
             let layer = position.build(&heads, &Device::flex()).unwrap();
             let shape = Shape::square(1, heads.heads, 4, heads.head_dim);
             let mut call = Call::new(shape, Arc::new(Causal::upper_left()));
-            layer.add_terms(&mut call).unwrap();
+            let key = burn::nn::LinearConfig::new(16, 16).init(&Device::flex());
+            layer.add_projected_terms(&mut call, &key).unwrap();
             let name = position.name();
             let adds = !call.biases.is_empty() || call.relative_values.is_some();
             assert_eq!(position.adds_to_scores(), adds, "{name} adds to scores");

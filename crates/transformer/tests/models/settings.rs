@@ -201,7 +201,12 @@ fn attention_agrees_with_every_bias_and_norm_and_shared_layers() {
             ("all", "rms"),
             ("all", "layer"),
         ] {
-            for position in ["'t5'", "['transformer_xl', 'learned']", "['rotary', 'shaw']"] {
+            for position in [
+                "'t5'",
+                "['transformer_xl', 'learned']",
+                "['rotary', 'shaw']",
+                "{ kind = 'disentangled', buckets = 4, length = 6 }",
+            ] {
                 attentions.push(format!(
                     "attention = {{ heads = 4, kv_heads = 2, bias = '{bias}', qk_norm = '{norm}', qk_norm_kind = '{kind}', position = {position} }}"
                 ));
@@ -211,7 +216,7 @@ fn attention_agrees_with_every_bias_and_norm_and_shared_layers() {
     let shared = ["", "share_layers = true", "share_positions = true"].into_iter().cycle();
     // Lists of other lengths, so that every attention meets every family and every sharing.
     for ((attention, family), shared) in
-        attentions.iter().cycle().take(54 * 2).zip(families).zip(shared)
+        attentions.iter().cycle().take(72 * 2).zip(families).zip(shared)
     {
         let extra = format!("{shared}\nepsilon = 1e-3\n{attention}");
         agree(&sensible(family, &extra).unwrap(), &format!("{family} {extra}"));
