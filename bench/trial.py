@@ -74,7 +74,7 @@ def data():
     case(".csv (D24)", f"train --preset tiny --data table.csv --set data.source.field=2 {SMALL} --out runs/csv", 0, r"loss \d")
     case("MIDI: refused in words", f"train --preset tiny --data song.mid {SMALL} --out runs/mid", 1, "UTF-8")
     case("listops", f"train --preset tasks {SMALL} --set 'data.source={{kind=\"listops\",shortest=5,longest=100,depth=4}}' "
-         "--set length=128 --out runs/listops", 0, "accuracy")
+         "--set length=128 --out runs/listops", 0, "done after 4 updates")
     case("a text and a note beside it (D26)", f"train --preset tiny --data folder {SMALL} --out runs/folder", 0,
          "held out for validation")
 
@@ -86,10 +86,10 @@ def comparing():
          0, "bits per byte")
     case("short names in a search (D3)", f"{compare} --over position=rotary --search 2 --range lr=1e-4..1e-2 --range width=16,32 "
          "--out c/search", 0, "rotary")
-    case("ambiguous name (D3)", f"{compare} --over dropout=0,0.5 --out c/dropout", 1, "several settings are called dropout")
+    case("ambiguous name (D3)", f"{compare} --over dropout=0,0.5 --out c/dropout", 2, "several settings are called dropout")
     case("kv_heads (D3)", f"{compare} --over kv_heads=1,2 --out c/kv", 0, "kv_heads")
     case("two comparisons keep their reports (D4)", f"{compare} --over position=rotary,polar --out c/one", 0, "rotary")
-    case("another in the same folder: refused (D4)", f"{compare} --over pattern=causal,window --out c/one", 1, None)
+    case("another in the same folder: refused (D4)", f"{compare} --over pattern=causal,window --out c/one", 2, "holds another comparison")
     case("`none` is marked (D5)", f"{compare} --over position=none,rotary --out c/none", 0, None)
     case("baseline that cannot be trained (D8)", f"{compare} --over score=additive,scaled_dot --over position=rotary,alibi "
          "--out c/base", 0, "instead|held against")
