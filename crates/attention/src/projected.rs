@@ -108,18 +108,11 @@ impl Project for QuantizedLinear {
         x: Tensor<3>,
         _path: Path,
     ) -> [Tensor<3>; N] {
-        let [batch, length, from] = x.dims();
+        let [batch, length, _] = x.dims();
         let x = Operand::new(x).expect("int8 copies are made of models on the CPU");
         let mut outs = linears.map(|linear| Pooled::uncleared(batch * length * linear.to()));
-        for (row, x) in x.values().chunks(from.max(1)).enumerate() {
-            let mut at = 0;
-            let slices = outs.each_mut().map(|out| {
-                let to = linears[at].to();
-                at += 1;
-                &mut out[row * to..(row + 1) * to]
-            });
-            Self::forward_all(linears, x, slices).expect("rows as wide as the layers");
-        }
+        let slices = outs.each_mut().map(|out| &mut **out);
+        Self::forward_all(linears, x.values(), slices).expect("rows as wide as the layers");
         let mut at = 0;
         outs.map(|out| {
             let to = linears[at].to();
