@@ -133,7 +133,7 @@ fn settings_are_refused_with_what_was_found() {
         ),
         (
             "objective = 'translate'",
-            "objective = translate: has no meaning for text; use next_token or masked",
+            "objective = translate: has no meaning for text; use next_token, prefix or masked",
         ),
         (
             "objective = { kind = 'masked', share = 0.0 }",
