@@ -190,8 +190,7 @@ impl AttentionSettings {
                     return Err(Error::combination(position.name(), other.name(), reason));
                 }
                 if position.channels(sizes).overlaps(&other.channels(sizes)) {
-                    let reason =
-                        "both rotate the same channels of the same heads; give each its share";
+                    let reason = "both rotate the same channels of the same heads; give each its share, such as heads = 0.5 and heads = [0.5, 1.0]";
                     return Err(Error::combination(other.name(), position.name(), reason));
                 }
             }

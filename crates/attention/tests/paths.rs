@@ -157,14 +157,33 @@ fn both_paths_agree_for_every_setting_of_the_encodings() {
     use position::*;
     let positions: Vec<Vec<Position>> = vec![
         vec![
+            Rotary { heads: Share::first(0.5), ..Default::default() }.into(),
+            Polar {
+                heads: Share::between(0.5, 1.0),
+                delta: DeltaInit::Uniform,
+                ..Default::default()
+            }
+            .into(),
+            Alibi { learned: true, heads: Share::between(0.25, 0.75) }.into(),
+        ],
+        vec![
+            Polar { channels: Share::first(0.33), ..Default::default() }.into(),
+            Rotary {
+                channels: Share::between(0.33, 1.0),
+                layout: RotaryLayout::Interleaved,
+                ..Default::default()
+            }
+            .into(),
+        ],
+        vec![
             Polar { delta: DeltaInit::Uniform, ..Default::default() }.into(),
-            Alibi { learned: true, heads: Share(0.5) }.into(),
+            Alibi { learned: true, heads: Share::first(0.5) }.into(),
         ],
         vec![Sinusoidal::default().into(), Shaw { per_head: false, ..Default::default() }.into()],
         vec![
             Rotary {
-                channels: Share(0.67),
-                heads: Share(0.5),
+                channels: Share::first(0.67),
+                heads: Share::first(0.5),
                 layout: RotaryLayout::Interleaved,
                 ..Default::default()
             }
@@ -175,8 +194,8 @@ fn both_paths_agree_for_every_setting_of_the_encodings() {
             Polar {
                 magnitude: PolarMagnitude::Relu,
                 delta: DeltaInit::Off,
-                channels: Share(0.5),
-                heads: Share(0.5),
+                channels: Share::first(0.5),
+                heads: Share::first(0.5),
                 ..Default::default()
             }
             .into(),
@@ -201,7 +220,7 @@ fn both_paths_agree_for_every_setting_of_the_encodings() {
                 (None, 0.0, QkNorm::EachHead),
                 (None, 0.0, QkNorm::All),
             ] {
-                check(&AttentionSettings {
+                let settings = AttentionSettings {
                     position: position.clone(),
                     heads,
                     kv_heads: Some(kv_heads),
@@ -210,7 +229,15 @@ fn both_paths_agree_for_every_setting_of_the_encodings() {
                     qk_norm,
                     pattern: Pattern::Full(Default::default()),
                     ..base()
-                });
+                };
+                match settings.check() {
+                    Ok(()) => check(&settings),
+                    // Two encodings cannot share one head.
+                    Err(error) => {
+                        let error = error.to_string();
+                        assert!(heads == 1 && error.contains("leaves none of 1"), "{error}");
+                    }
+                }
             }
         }
     }

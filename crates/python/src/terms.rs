@@ -33,8 +33,8 @@ pub(crate) struct Source<'b> {
 enum Origin {
     /// As they are.
     Itself,
-    /// A table by distance of the slopes of the first heads; the others have none.
-    Slopes { heads: usize, left: usize, right: usize },
+    /// A table by distance of the slopes of some heads; the others have none.
+    Slopes { heads: Range<usize>, left: usize, right: usize },
     /// A table by distance of buckets.
     Buckets { buckets: Buckets, left: usize, right: usize },
 }
@@ -45,9 +45,7 @@ impl Origin {
         match self {
             Self::Itself => d.to_vec(),
             Self::Slopes { heads, left, right } => {
-                let mut slopes = alibi_backward(d, *left, *right);
-                slopes.truncate(*heads);
-                slopes
+                alibi_backward(d, *left, *right)[heads.clone()].to_vec()
             }
             Self::Buckets { buckets, left, right } => buckets.backward(d, *left, *right),
         }
@@ -246,12 +244,13 @@ impl<'b> Terms<'b> {
         array: Option<Array>,
         arrays: &Arrays<'b>,
     ) -> Result<(), Error> {
-        let heads = alibi.heads.of(self.call.shape.heads).len();
-        let mut slopes = match array {
-            Some(_) => arrays.shaped("position.slopes", array, &[heads], "[heads]")?.to_vec(),
-            None => alibi_slopes(heads),
+        let heads = alibi.heads.of(self.call.shape.heads);
+        let own = match array {
+            Some(_) => arrays.shaped("position.slopes", array, &[heads.len()], "[heads]")?.to_vec(),
+            None => alibi_slopes(heads.len()),
         };
-        slopes.resize(self.call.shape.heads, 0.0);
+        let mut slopes = vec![0.0; self.call.shape.heads];
+        slopes[heads.clone()].copy_from_slice(&own);
         let (left, right) = self.reach()?;
         let table = Source {
             values: alibi_table(&slopes, left, right).into(),

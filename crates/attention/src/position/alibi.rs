@@ -12,13 +12,13 @@ use crate::{Error, heads::Heads};
 pub struct Alibi {
     /// Whether the slopes learn, starting from the paper's; default false.
     pub learned: bool,
-    /// Share of the heads that have a slope, the first ones; default 1.
+    /// Share of the heads that have a slope: the first ones, or `[from, to]`; default 1.
     pub heads: Share,
 }
 
 impl PositionSettings for Alibi {
-    fn check(&self, _heads: &Heads) -> Result<(), Error> {
-        Ok(self.heads.check("position.heads")?)
+    fn check(&self, heads: &Heads) -> Result<(), Error> {
+        Ok(self.heads.check_of("position.heads", heads.heads)?)
     }
 
     fn is_relative(&self) -> bool {
@@ -58,28 +58,31 @@ mod layer {
     pub struct AlibiLayer {
         /// Slopes of the heads that have one, `[heads]`.
         pub slopes: Param<Tensor<1>>,
+        /// Heads before and after them, which have none.
         #[module(skip)]
-        heads: usize,
+        others: [usize; 2],
     }
 
     impl AlibiLayer {
         pub(crate) fn new(settings: &Alibi, heads: &Heads, device: &Device) -> Self {
-            let slopes = alibi_slopes(settings.heads.of(heads.heads).len());
+            let own = settings.heads.of(heads.heads);
+            let slopes = alibi_slopes(own.len());
             let count = slopes.len();
             let slopes = Tensor::from_data(TensorData::new(slopes, [count]), device);
             let slopes = Param::from_tensor(slopes).set_require_grad(settings.learned);
-            Self { slopes, heads: heads.heads }
+            Self { slopes, others: [own.start, heads.heads - own.end] }
         }
     }
 
     impl PositionLayer for AlibiLayer {
         fn add_terms(&self, call: &mut Call) -> Result<(), Error> {
             let slopes = self.slopes.val();
-            let others = self.heads - slopes.dims()[0];
-            let slopes = match others {
-                0 => slopes,
-                _ => {
-                    Tensor::cat(vec![slopes.clone(), Tensor::zeros([others], &slopes.device())], 0)
+            let slopes = match self.others {
+                [0, 0] => slopes,
+                others => {
+                    let [before, after] = others.map(|n| Tensor::zeros([n], &slopes.device()));
+                    let parts = [before, slopes, after].into_iter();
+                    Tensor::cat(parts.filter(|part| part.dims()[0] > 0).collect(), 0)
                 }
             };
             let (left, right) = call.reach();

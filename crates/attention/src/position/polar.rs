@@ -17,9 +17,9 @@ pub struct Polar {
     pub delta: DeltaInit,
     /// From a channel's value to its magnitude; default `softplus`.
     pub magnitude: PolarMagnitude,
-    /// Share of a head's channels that are polar, the first ones; default 1.
+    /// Share of a head's channels that are polar: the first ones, or `[from, to]`; default 1.
     pub channels: Share,
-    /// Share of the heads that are polar, the first ones; default 1.
+    /// Share of the heads that are polar: the first ones, or `[from, to]`; default 1.
     pub heads: Share,
 }
 
@@ -73,11 +73,8 @@ impl Default for Polar {
 
 impl PositionSettings for Polar {
     fn check(&self, heads: &Heads) -> Result<(), Error> {
-        self.channels.check("position.channels")?;
-        self.heads.check("position.heads")?;
-        if self.channels.of(heads.head_dim).is_empty() {
-            return Err(Error::setting("position.channels", self.channels.0, "leaves no channel"));
-        }
+        self.channels.check_of("position.channels", heads.head_dim)?;
+        self.heads.check_of("position.heads", heads.heads)?;
         if self.base.is_nan() || self.base <= 1.0 {
             return Err(Error::setting("position.base", self.base, "the base is above 1"));
         }

@@ -14,9 +14,9 @@ pub struct Rotary {
     pub base: f64,
     /// Which channels form a pair; default `half_split`.
     pub layout: RotaryLayout,
-    /// Share of a head's channels that rotate, the first ones; default 1.
+    /// Share of a head's channels that rotate: the first ones, or `[from, to]`; default 1.
     pub channels: Share,
-    /// Share of the heads that rotate, the first ones; default 1.
+    /// Share of the heads that rotate: the first ones, or `[from, to]`; default 1.
     pub heads: Share,
     /// How to reach further than trained; default none.
     pub scaling: Scaling,
@@ -48,7 +48,7 @@ impl Default for Rotary {
 impl PositionSettings for Rotary {
     fn check(&self, heads: &Heads) -> Result<(), Error> {
         self.channels.check("position.channels")?;
-        self.heads.check("position.heads")?;
+        self.heads.check_of("position.heads", heads.heads)?;
         let width = self.channels.of(heads.head_dim).len();
         if !width.is_multiple_of(2) || width == 0 {
             let reason = format!(

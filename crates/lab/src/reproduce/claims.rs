@@ -60,6 +60,31 @@ pub const CLAIMS: &[Claim] = &[
         }]),
     },
     Claim {
+        name: "side_by_side",
+        title: "Rotary and PoPE side by side in a layer do better than rotary alone",
+        paper: POPE,
+        reports: "nothing: reviews of PoPE propose heads of both kinds in a layer, and nobody has measured them",
+        scaled_down: Some(
+            "bytes of tiny Shakespeare, 0.6 M parameters, 400 updates, half of the heads each",
+        ),
+        minutes: 20,
+        data: None,
+        experiment: Experiment::Compare(&[Part {
+            changes: &["training.steps=400"],
+            axes: &[
+                r#"position=rotary,polar,[{kind="rotary",heads=0.5},{kind="polar",heads=[0.5,1.0]}]"#,
+            ],
+            baseline: "rotary",
+            lengths: &[256, 1024],
+            expects: &[
+                expect("rotary(heads=0.5)+polar(heads=0.5+1.0)", "rotary", By::Loss),
+                expect("rotary(heads=0.5)+polar(heads=0.5+1.0)", "polar", By::Loss),
+                expect("rotary(heads=0.5)+polar(heads=0.5+1.0)", "rotary", By::LossAt(1024)),
+            ],
+            ..PLAIN
+        }]),
+    },
+    Claim {
         name: "indexing",
         title: "Indirect indexing separates PoPE from other positions",
         paper: POPE,

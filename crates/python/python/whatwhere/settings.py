@@ -209,10 +209,10 @@ class Rotary(TypedDict, total=False):
     base: float
     # Which channels form a pair; default `half_split`.
     layout: Literal["interleaved", "half_split"]
-    # Share of a head's channels that rotate, the first ones; default 1.
-    channels: float
-    # Share of the heads that rotate, the first ones; default 1.
-    heads: float
+    # Share of a head's channels that rotate: the first ones, or `[from, to]`; default 1.
+    channels: float | Sequence[float]
+    # Share of the heads that rotate: the first ones, or `[from, to]`; default 1.
+    heads: float | Sequence[float]
     # How to reach further than trained; default none.
     scaling: str | Scaling
 
@@ -225,10 +225,10 @@ class Polar(TypedDict, total=False):
     base: float
     # From a channel's value to its magnitude; default `softplus`.
     magnitude: Literal["softplus", "relu", "identity"]
-    # Share of a head's channels that are polar, the first ones; default 1.
-    channels: float
-    # Share of the heads that are polar, the first ones; default 1.
-    heads: float
+    # Share of a head's channels that are polar: the first ones, or `[from, to]`; default 1.
+    channels: float | Sequence[float]
+    # Share of the heads that are polar: the first ones, or `[from, to]`; default 1.
+    heads: float | Sequence[float]
     # (heads, channels), kept between −2π and 0; none if left out.
     delta: Array
 
@@ -245,8 +245,8 @@ class Alibi(TypedDict, total=False):
     """ALiBi: subtract a per-head multiple of the distance, `score −= slope(head) · |distance|`. Press et al. 2022, <https://arxiv.org/abs/2108.12409>. No parameters unless slopes learn; made for longer inputs than trained on."""
 
     kind: Literal["alibi"]
-    # Share of the heads that have a slope, the first ones; default 1.
-    heads: float
+    # Share of the heads that have a slope: the first ones, or `[from, to]`; default 1.
+    heads: float | Sequence[float]
     # (heads that have one,), the paper's if left out.
     slopes: Array
 
