@@ -102,8 +102,8 @@ impl Run {
             }
         };
         let step = checkpoint.entry(&folder.model(), "step")?;
-        let model = settings.model.build(settings.seed, &settings.device())?;
-        let generator = generator(&settings, &model.with_parameters(checkpoint.take(""))?);
+        let model = settings.model.build_with(checkpoint.take(""), &settings.device())?;
+        let generator = generator(&settings, &model);
         Ok(Self { settings, imported, tokenizer, step, generator })
     }
 

@@ -8,7 +8,7 @@ use burn::{
 };
 use whatwhere_attention::bridge::Operand;
 
-use crate::{Error, Model};
+use crate::{Error, Model, ModelSettings};
 
 /// What a parameter is: its first values, its weight decay and the rule that updates it follow from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +92,14 @@ pub(crate) fn share(from: &Model, to: Model) -> Result<Model, Error> {
     let mut taking = Taking::default();
     from.visit(&mut taking);
     to.replace(taking.found)
+}
+
+impl ModelSettings {
+    /// The model with these parameters; no weights are drawn that they would replace. Refuses any that is missing, unknown
+    /// or of another shape.
+    pub fn build_with(&self, parameters: Vec<Parameter>, device: &Device) -> Result<Model, Error> {
+        self.assemble(device)?.with_parameters(parameters)
+    }
 }
 
 impl Model {
@@ -263,6 +271,14 @@ impl ModuleMapper for Replacing {
         let expected = param.lazy_shape().to_vec();
         match self.given.remove(&name) {
             Some(Given { shape, values }) if shape == expected => match values {
+                // In place of a draw, which is not asked for. Tables say themselves whether they learn.
+                Values::Data(data)
+                    if !param.is_initialized() && self.path.role() != Role::Table =>
+                {
+                    let tensor = Tensor::from_data(data, &param.lazy_device());
+                    let learns = tensor.is_autodiff();
+                    Param::initialized(param.id, tensor.set_require_grad(learns))
+                }
                 Values::Data(data) => param.map(|tensor| {
                     Tensor::from_data(data, &tensor.device())
                         .set_require_grad(tensor.is_require_grad())
@@ -293,7 +309,6 @@ mod tests {
     use whatwhere_attention::{Pattern, Position, Score};
 
     use super::*;
-    use crate::ModelSettings;
 
     /// Rows of [`ROLES`] that were met, and every parameter's name and role.
     #[derive(Default)]

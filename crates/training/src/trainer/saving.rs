@@ -44,8 +44,7 @@ impl Trainer {
             stale: checkpoint.entry(&path, "stale")?,
         };
         let device = settings.device().autodiff();
-        let model = settings.model.build(settings.seed, &device)?;
-        let model = model.with_parameters(checkpoint.take("model."))?;
+        let model = settings.model.build_with(checkpoint.take("model."), &device)?;
         let board = tensorboard::Writer::resume(folder.path(), progress.step)?;
         let mut trainer =
             Self::new(settings, corpus, folder, model, progress, board, tokenizer, lock)?;

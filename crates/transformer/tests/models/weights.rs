@@ -18,6 +18,28 @@ fn parameters_written_back_give_the_same_model() {
     }
 }
 
+/// Also whether each learns, as its gradient tells.
+#[test]
+fn a_model_built_with_parameters_is_the_one_they_came_from() {
+    let device = Device::flex().autodiff();
+    for position in ["'alibi'", "['learned', 't5']", "'polar'"] {
+        let extra = format!("tied = false\nattention = {{ heads = 2, position = {position} }}");
+        let settings = settings("decoder", &extra);
+        let drawn = settings.build(1, &device).unwrap();
+        let given = settings.build_with(drawn.parameters(), &device).unwrap();
+        assert_eq!(given.parameters(), drawn.parameters());
+        let learning = |model: &Model| {
+            let logits = model.forward(None, &rows(2, 9), Mode::default()).unwrap();
+            crate::missing_gradients(model, &logits.powi_scalar(2).sum().backward())
+        };
+        assert_eq!(learning(&given), learning(&drawn), "{position}");
+        let mut fewer = drawn.parameters();
+        fewer.pop();
+        let message = settings.build_with(fewer, &device).unwrap_err().to_string();
+        assert!(message.contains("missing; expected shape"), "{message}");
+    }
+}
+
 #[test]
 fn weights_are_shared_under_other_settings() {
     let device = Device::flex();
