@@ -19,8 +19,8 @@ use clap::{Parser, Subcommand};
 use failure::{Ended, Failure};
 use say::say;
 use verb::{
-    compare, config, data, embed, evaluate, extrapolate, fill, generate, import, logits, reproduce,
-    show, train, translate,
+    compare, config, data, embed, evaluate, export, extrapolate, fill, generate, import, logits,
+    reproduce, show, train, translate,
 };
 use whatwhere_training::interrupt::EXIT_CODE;
 
@@ -63,6 +63,8 @@ enum Verb {
     Compare(compare::Compare),
     /// Turn a model of others into a run folder: Hugging Face folders and GGUF files.
     Import(import::Import),
+    /// Write a run folder as transformers reads it.
+    Export(export::Export),
     /// Print logits of token ids, for programs.
     Logits(logits::Logits),
     /// Try trained runs at lengths nobody trained.
@@ -89,6 +91,7 @@ fn main() -> ExitCode {
         Verb::Evaluate(args) => evaluate::run(&args),
         Verb::Compare(args) => compare::run(&args),
         Verb::Import(args) => import::run(&args),
+        Verb::Export(args) => export::run(&args),
         Verb::Logits(args) => logits::run(&args),
         Verb::Extrapolate(args) => extrapolate::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),

@@ -92,3 +92,58 @@ fn an_imported_file_is_a_run_for_the_other_verbs() {
         assert!(!output.stdout.is_empty(), "{arguments:?}");
     }
 }
+
+#[test]
+fn a_trained_run_goes_out_and_comes_back_with_its_logits() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(at("text.txt"), "the dog and the cat and the bird\n".repeat(40)).unwrap();
+    let data = serde_json::Value::from(at("text.txt"));
+    let train = |out: &str, more: &str| {
+        let settings = format!(
+            "[data]\nsource = {{ kind = 'text', path = {data} }}\n[model]\nwidth = 32\nlayers = 2\n{more}\n[model.attention]\nheads = 4\n[training]\nsteps = 1\nbatch = 2\n\
+             length = 16\nevaluate_batches = 1\n"
+        );
+        std::fs::write(at("settings.toml"), settings).unwrap();
+        let trained = run(&["train", &at("settings.toml"), "--out", &at(out)], "");
+        assert!(trained.status.success(), "{}", text(&trained.stderr));
+    };
+    for (name, family, more) in [
+        ("llama", "llama", "activation = 'swiglu'\ntied = false"),
+        (
+            "gpt2",
+            "gpt2",
+            "activation = 'gelu_tanh'\nnorm = 'layer'\nbias = true\nalternate = [{ bias = true, position = 'learned' }]",
+        ),
+    ] {
+        train(name, more);
+        let exported = run(
+            &[
+                "export",
+                &at(name),
+                "--to",
+                "huggingface",
+                "--out",
+                &at(&format!("{name}-hf")),
+                "--json",
+            ],
+            "",
+        );
+        assert!(exported.status.success(), "{}", text(&exported.stderr));
+        let said: serde_json::Value = serde_json::from_slice(&exported.stdout).unwrap();
+        assert_eq!(said["family"], family);
+        let imported =
+            run(&["import", &at(&format!("{name}-hf")), "--out", &at(&format!("{name}-back"))], "");
+        assert!(imported.status.success(), "{}", text(&imported.stderr));
+        let logits = |out: &str| text(&run(&["logits", &at(out), "--json"], "1 2 3 4\n").stdout);
+        let (first, again) = (logits(name), logits(&format!("{name}-back")));
+        assert!(first.starts_with("{\"logits\"") && first == again);
+    }
+    train("polar", "alternate = [{ position = 'polar' }]");
+    let refused = run(&["export", &at("polar"), "--to", "huggingface", "--out", &at("no")], "");
+    assert!(
+        text(&refused.stderr).contains("no family of transformers"),
+        "{}",
+        text(&refused.stderr)
+    );
+}

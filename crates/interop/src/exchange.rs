@@ -204,7 +204,6 @@ fn heads(name: &str, settings: &ModelSettings) -> Result<Heads> {
 }
 
 /// Their tensors from our model's parameters.
-#[cfg_attr(not(test), expect(dead_code, reason = "the export comes next"))]
 pub(crate) fn give(
     names: &Names,
     parameters: &[Parameter],

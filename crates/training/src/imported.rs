@@ -42,6 +42,8 @@ pub struct Imported {
     pub context: Option<usize>,
     /// Special tokens.
     pub specials: SpecialIds,
+    /// Its config in transformers' words, for the way back.
+    pub config: Map<String, Value>,
     /// How it was meant to generate, in transformers' words.
     pub generation: Map<String, Value>,
     /// How messages of a chat become text, in Jinja.

@@ -5,6 +5,7 @@ pub(crate) mod config;
 pub(crate) mod data;
 pub(crate) mod embed;
 pub(crate) mod evaluate;
+pub(crate) mod export;
 pub(crate) mod extrapolate;
 pub(crate) mod fill;
 pub(crate) mod generate;

@@ -48,6 +48,7 @@ pub(crate) fn read(path: &Path, each: &mut dyn FnMut(usize, usize)) -> Result<Mo
             .get(&format!("{name}.context_length"))
             .and_then(Value::as_u64)
             .map(|n| n as usize),
+        config: config.values(),
         specials: specials(&values),
         chat_template: values
             .get("tokenizer.chat_template")

@@ -178,6 +178,11 @@ impl Config {
         Self { path: path.into(), within, values, asked, tensors: BTreeSet::new() }
     }
 
+    /// All of it.
+    pub(crate) fn values(&self) -> Map<String, Value> {
+        self.values.clone()
+    }
+
     /// The model's own name of its family.
     pub(crate) fn model_type(&self) -> Result<String> {
         self.word("model_type")

@@ -66,6 +66,7 @@ pub(crate) fn read(folder: &Path, each: &mut dyn FnMut(usize, usize)) -> Result<
         origin: folder.display().to_string(),
         family: config.model_type()?,
         context: context(&config)?,
+        config: config.values(),
         ..specials::read(folder, &config, tokenizer.as_deref())?
     };
     let mut files = tensors.files;

@@ -3,14 +3,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
-    io::Read,
+    io::{Read, Write},
     path::Path,
 };
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{Entry, Kind, Tensors};
+use super::{Array, Entry, Kind, Tensors};
 use crate::{Error, error::Result};
 
 /// What names the file of each tensor, where there are several.
@@ -114,4 +114,33 @@ fn header(path: &Path) -> Result<(BTreeMap<String, Value>, u64, u64)> {
     file.take(length).read_to_end(&mut head).map_err(Error::file(path))?;
     let header = serde_json::from_slice(&head).map_err(|e| broken(&e))?;
     Ok((header, 8 + length, size - 8 - length))
+}
+
+/// Writes tensors as f32, whole or not at all.
+pub(crate) fn save(path: &Path, tensors: &BTreeMap<String, Array>) -> Result<()> {
+    let mut header = serde_json::Map::new();
+    // transformers asks for it.
+    header.insert("__metadata__".into(), json!({ "format": "pt" }));
+    let mut end = 0;
+    for (name, array) in tensors {
+        let start = end;
+        end += 4 * array.values.len();
+        let info = json!({ "dtype": "F32", "shape": array.shape, "data_offsets": [start, end] });
+        header.insert(name.clone(), info);
+    }
+    let mut header = Value::Object(header).to_string().into_bytes();
+    header.resize(header.len().next_multiple_of(8), b' ');
+    whatwhere_files::replace(path, |out| {
+        out.write_all(&(header.len() as u64).to_le_bytes())?;
+        out.write_all(&header)?;
+        for array in tensors.values() {
+            for values in array.values.chunks(4096) {
+                let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+                out.write_all(&bytes)?;
+            }
+        }
+        Ok(())
+    })
+    .map_err(whatwhere_training::Error::from)?;
+    Ok(())
 }

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use crate::common::{distance, folders, golden, refused};
-use whatwhere_interop::import;
+use whatwhere_interop::{export, import};
 use whatwhere_training::Run;
 use whatwhere_transformer::{Family, Sequences};
 
@@ -95,6 +95,7 @@ fn meets(folder: &Path, config: &Path) -> Result<(), String> {
     if far > tolerance {
         return Err(format!("logits differ by {far:e} of the largest"));
     }
+    there_and_back(out.path(), sources.as_deref(), &ids, &logits)?;
     if run.model().family() == Family::Encoder {
         return Ok(());
     }
@@ -120,6 +121,25 @@ fn meets(folder: &Path, config: &Path) -> Result<(), String> {
     }
     eprintln!("{}: met", folder.display());
     Ok(())
+}
+
+/// What goes out comes in again with the same logits, to the last bits of what a turn rounds.
+fn there_and_back(
+    out: &Path,
+    sources: Option<&[Vec<u32>]>,
+    ids: &[Vec<u32>],
+    logits: &[f32],
+) -> Result<(), String> {
+    export(&out.join("run"), &out.join("out")).map_err(|e| e.to_string())?;
+    import(&out.join("out"), &out.join("again"), &mut |_, _| {}).map_err(|e| e.to_string())?;
+    let run = Run::open(out.join("again")).map_err(|e| e.to_string())?;
+    let (again, _) = run.logits(sources, ids).map_err(|e| e.to_string())?;
+    let far = distance(&again, logits);
+    if far > 1e-5 {
+        Err(format!("there and back differs by {far:e} of the largest"))
+    } else {
+        Ok(())
+    }
 }
 
 /// A model without a head: its last states.

@@ -15,6 +15,10 @@ mod refused;
 mod t5;
 mod xlnet;
 
+use std::collections::BTreeSet;
+
+use whatwhere_transformer::ModelSettings;
+
 use super::{config::Config, settings::Settings};
 use crate::{Error, error::Result, table::Names};
 
@@ -79,6 +83,30 @@ pub(crate) fn find(config: &Config) -> Result<Family> {
     known.sort_unstable();
     let known = known.join(", ");
     Err(Error::Refused(format!("model_type {name} is not known; known are {known}")))
+}
+
+/// Names of tensors by which families know what a head has: those that a model of these settings would be written with.
+pub(crate) fn heads(settings: &ModelSettings) -> BTreeSet<String> {
+    let transforms = [
+        "cls.predictions.transform.dense.weight",
+        "lm_head.dense.weight",
+        "vocab_transform.weight",
+        "predictions.dense.weight",
+        "head.dense.weight",
+    ];
+    let biases = [
+        "cls.predictions.bias",
+        "lm_head.bias",
+        "vocab_projector.bias",
+        "predictions.bias",
+        "decoder.bias",
+        "lm_loss.bias",
+        "final_logits_bias",
+    ];
+    let mut all = BTreeSet::new();
+    all.extend(transforms.map(String::from).into_iter().filter(|_| settings.output_transform));
+    all.extend(biases.map(String::from).into_iter().filter(|_| settings.output_bias));
+    all
 }
 
 /// ALiBi's slopes by Press, as BLOOM and MPT compute them: powers of 2^(−8/n) for n heads, and for the heads beyond a power

@@ -10,7 +10,7 @@ use crate::{
         settings::Settings,
     },
     table::Names,
-    turn::Split,
+    turn::{Split, Turn},
 };
 
 pub(super) const FAMILY: Family =
@@ -83,7 +83,7 @@ fn names(_config: &Config) -> Result<Names> {
         )
         .linear(&format!("{block}.mlp.Wo"), &format!("{ours}.feed_forward.down"))
         .norm("model.final_norm", "encoder.norm")
-        .linear("head.dense", "output_transform.linear")
+        .turned("head.dense.weight", "output_transform.linear.weight", [Turn::Transpose])
         .fill("output_transform.linear.bias", 0.0)
         .norm("head.norm", "output_transform.norm")
         .untied("decoder.weight", "output.weight")

@@ -43,8 +43,12 @@ fn names(_config: &Config) -> Result<Names> {
     Ok(Names::default()
         .keep("model.decoder.embed_tokens.weight", "embedding.weight")
         .turned(positions, "decoder.position.0.Learned.table", [Turn::DropRows(2)])
-        .linear("model.decoder.project_in", "decoder.embedding_projection")
-        .linear("model.decoder.project_out", "output_projection")
+        .turned(
+            "model.decoder.project_in.weight",
+            "decoder.embedding_projection.weight",
+            [Turn::Transpose],
+        )
+        .turned("model.decoder.project_out.weight", "output_projection.weight", [Turn::Transpose])
         .fill("decoder.embedding_projection.bias", 0.0)
         .fill("output_projection.bias", 0.0)
         .attention(
