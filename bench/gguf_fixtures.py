@@ -22,22 +22,15 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-SMALL = ["gpt2", "llama", "llama_llama3", "qwen2", "qwen3", "phi", "phi3_longrope", "gemma2", "gemma3", "neox", "bloom"]
-SMALL += ["minilm"]
+# Not GPT-2: llama.cpp takes a feed-forward of four widths for granted.
+SMALL = ["llama", "llama_llama3", "qwen2", "qwen3", "phi", "phi3_longrope", "gemma2", "gemma3", "neox", "bloom", "minilm"]
 MORE = ["llama_tied_bias", "llama_head_dim", "llama_linear", "mistral", "phi3", "gemma", "neox_sequential", "olmo", "olmo2"]
 MORE += ["stablelm", "bert", "t5"]
 
 # What GGUF does not say and llama.cpp takes for granted; these files have a golden file of their own.
 TAKEN_FOR_GRANTED = {
     "gemma2": dict(query_pre_attn_scalar=8),  # The size of a head.
-    "gemma3": dict(
-        query_pre_attn_scalar=8,
-        layer_types=["sliding_attention"] * 3,  # Every sixth layer is full.
-        rope_parameters={
-            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
-            "full_attention": {"rope_type": "default", "rope_theta": 10000.0},
-        },
-    ),
+    "gemma3": dict(query_pre_attn_scalar=8, layer_types=["sliding_attention"] * 3),  # Every sixth layer is full.
     "mistral": dict(sliding_window=None),
     "phi3": dict(sliding_window=None),
     "t5": dict(relative_attention_max_distance=128),
@@ -56,10 +49,8 @@ def vocabulary():
 
 
 def prepared(families, name, scratch):
-    """A copy with a config the converter reads: transformers 4's spelling, `n_ctx`, and a tokenizer to count."""
+    """A copy with a config the converter reads: transformers 4's spelling, and a tokenizer to count."""
     folder = shutil.copytree(families / name, scratch / name)
-    if name == "gpt2":
-        shutil.copy(families / "gpt2_hub" / "config.json", folder)
     if (folder / "config.v4.json").exists():
         shutil.move(folder / "config.v4.json", folder / "config.json")
     (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary()[0]}, "added_tokens": []}))
@@ -238,7 +229,7 @@ def write_k_quants(out, scratch):
             return (1 + 0.3 * dice.standard_normal(value.shape)).astype(np.float32), Q.F32
         kind = Q.Q6_K if "attn_v" in name or "ffn_down" in name or "token_embd" in name else Q.Q4_K
         kind = Q.Q8_0 if value.shape[1] % 256 else kind
-        size = 0.8 if "token_embd" in name else 1.3 / value.shape[1] ** 0.5
+        size = 0.15 if "token_embd" in name else 1.3 / value.shape[1] ** 0.5
         return blocks(dice, kind, *value.shape, size), kind
 
     golden(copied(source, out / "llama_q4_k_m.gguf", pick), config, 4)
