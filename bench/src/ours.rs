@@ -6,8 +6,8 @@ use anyhow::{Context, bail};
 use whatwhere_kernels::{
     Error,
     attention::{
-        Angles, Attention, Bias, Buckets, Feature, FeatureKind, Gradients, Inputs, Layout,
-        Magnitude, Relative, Score, Shape, alibi_backward, alibi_slopes, alibi_table,
+        Angles, Attention, Bias, Buckets, Columns, Feature, FeatureKind, Gradients, Inputs, Layout,
+        Magnitude, Relative, Score, Shape, alibi_slopes,
         pattern::{Causal, Full, Pattern, Window},
     },
     linear_attention::{LinearAttention, LinearGradients},
@@ -213,8 +213,10 @@ impl Problem {
         attention.forward_into(&inputs, out, sums)?;
         if let Some(Learned::Softmax(d)) = learned {
             attention.backward_into(&inputs, out, sums, self.get("d_out"), d)?;
-            if let (What::T5 | What::Alibi, [d_table]) = (self.task.what, &d.learned.values()[..]) {
-                *bias = self.table_backward(d_table);
+            if let [d_table] = d.learned.values()[..]
+                && let Some(d_array) = self.table_backward(d_table)
+            {
+                *bias = d_array;
             }
         }
         Ok(())
@@ -222,19 +224,19 @@ impl Problem {
 
     /// The table by distance of ALiBi and T5, made for each call from what they learn.
     fn table(&self) -> Vec<f32> {
-        let (left, right) = self.reach();
-        match self.task.what {
-            What::T5 => BUCKETS.table(self.get("table"), left, right),
-            What::Alibi => alibi_table(self.get("slopes"), left, right),
-            _ => Vec::new(),
-        }
+        self.columns().map_or_else(Vec::new, |(columns, array)| columns.table(HEADS, array))
     }
 
-    fn table_backward(&self, d_table: &[f32]) -> Vec<f32> {
+    fn table_backward(&self, d_table: &[f32]) -> Option<Vec<f32>> {
+        self.columns().map(|(columns, _)| columns.backward(HEADS, d_table))
+    }
+
+    fn columns(&self) -> Option<(Columns, &[f32])> {
         let (left, right) = self.reach();
         match self.task.what {
-            What::T5 => BUCKETS.backward(d_table, left, right),
-            _ => alibi_backward(d_table, left, right),
+            What::T5 => Some((BUCKETS.columns(left, right), self.get("table"))),
+            What::Alibi => Some((Columns::alibi(left, right), self.get("slopes"))),
+            _ => None,
         }
     }
 

@@ -6,8 +6,10 @@
 
 use std::sync::Arc;
 
-use burn::tensor::Tensor;
+use burn::tensor::{Int, Tensor, TensorData};
 use whatwhere_kernels::attention::{self as kernels, pattern::Pattern};
+
+use crate::slot::Slot;
 
 /// Everything a call computes besides q, k and v.
 pub type Call = kernels::Call<Tensor<1>, Arc<dyn Pattern>>;
@@ -28,6 +30,31 @@ pub type Focus = kernels::Focus<Tensor<1>>;
 pub fn flat<const D: usize>(tensor: Tensor<D>) -> Tensor<1> {
     let count = tensor.shape().num_elements();
     tensor.reshape([count])
+}
+
+/// What a call over `heads` heads has for a slot, made of its array by operations that have a gradient.
+pub fn value(slot: &Slot, array: Tensor<1>, heads: usize) -> Tensor<1> {
+    let Some(columns) = &slot.columns else { return array };
+    let (device, rows) = (array.device(), array.dims()[0] / columns.width);
+    let distances = [columns.of.len()];
+    let (of, factors): (Vec<i64>, Vec<f32>) =
+        columns.of.iter().map(|(column, factor)| (*column as i64, *factor)).unzip();
+    let mut table = array.reshape([rows, columns.width]);
+    if columns.width > 1 {
+        let of = Tensor::<1, Int>::from_data(TensorData::new(of, distances), &device);
+        table = table.select(1, of); // [rows, distances]
+    }
+    if columns.width == 1 || factors.iter().any(|factor| *factor != 1.0) {
+        let factors = Tensor::<1>::from_data(TensorData::new(factors, distances), &device);
+        table = table * factors.unsqueeze_dim::<2>(0);
+    }
+    if rows < heads {
+        let others = [columns.first, heads - rows - columns.first];
+        let [before, after] = others.map(|n| Tensor::zeros([n, distances[0]], &device));
+        let parts = [before, table, after].into_iter().filter(|part| part.dims()[0] > 0);
+        table = Tensor::cat(parts.collect(), 0);
+    }
+    flat(table)
 }
 
 /// k and v without the capacity for more keys.

@@ -16,7 +16,7 @@ use whatwhere_settings::Refuses;
 use crate::{
     AttentionBias, AttentionSettings, Error, Input, Path, QkNormLayer,
     cache::Kept,
-    call::{Call, Focus, flat, present},
+    call::{Call, Focus, flat, present, value},
     composed,
     fused::{self, Layout},
     heads::{Heads, Sizes},
@@ -26,6 +26,7 @@ use crate::{
     projected::Project,
     qk_norm::normed,
     score::{ScoreLayer, ScoreModule},
+    slot::{Owner, Slot},
 };
 
 /// Attention of queries made from `x` to keys and values made from `x` or from a memory.
@@ -184,22 +185,30 @@ impl Attention {
             pattern = Box::new(kernels::And(pattern, own.clone()));
         }
         pattern.check(&shape)?;
-        let mut call = Call::new(shape, Arc::from(pattern));
+        let terms = self.settings.call(shape, first_query, first_key)?;
+        let position = input.position.as_deref().unwrap_or(&self.position);
+        if position.len() < self.settings.position.len() {
+            let reason = "the layer shares the first layer's encodings; hand them in";
+            return Err(Error::setting("position", "none", reason));
+        }
+        let array = |slot: &Slot| match slot.owner? {
+            Owner::Score => self.score.array(slot.array),
+            Owner::Position(i) => position[i].array(slot.array, &terms),
+        };
+        let mut call = terms.map(Arc::<dyn kernels::Pattern>::from(pattern), |slot| {
+            value(slot, array(slot).expect("a layer has what its settings name"), shape.heads)
+        });
         let deviation = self.settings.pattern.deviation();
         call.focus = focus
             .zip(deviation)
             .map(|(centers, deviation)| Focus { centers: flat(centers), deviation });
-        call.first_query = first_query;
-        call.first_key = first_key;
-        call.score = self.score.compare();
-        call.soft_cap = self.settings.soft_cap;
         call.dropout = match input.seed {
             Some(seed) if self.settings.dropout > 0.0 => {
                 Some(Dropout { rate: self.settings.dropout, seed })
             }
             _ => None,
         };
-        for position in input.position.as_deref().unwrap_or(&self.position) {
+        for position in position {
             position.add_projected_terms(&mut call, &self.key)?;
         }
         Ok(call)

@@ -84,6 +84,7 @@ mod qk_norm;
 mod scaling;
 pub mod score;
 mod settings;
+pub mod slot;
 
 #[cfg(feature = "burn")]
 pub use cache::Cache;

@@ -33,20 +33,24 @@ impl<'a> Arrays<'a> {
     /// An array that a setting needs.
     pub(crate) fn get(
         &self,
-        setting: &'static str,
+        setting: &str,
         array: Option<Array>,
         expected: &str,
     ) -> Result<(&'a [f32], &'a [usize]), Error> {
         match array {
             Some(array) => self.at(array.index),
-            None => Err(Error::setting(setting, "none", format!("hand in an array, {expected}"))),
+            None => Err(Error::setting(
+                setting.to_owned(),
+                "none",
+                format!("hand in an array, {expected}"),
+            )),
         }
     }
 
     /// An array that a setting needs, of one shape only: a transposed table has as many values.
     pub(crate) fn shaped(
         &self,
-        setting: &'static str,
+        setting: &str,
         array: Option<Array>,
         sizes: &[usize],
         names: &str,
@@ -56,6 +60,6 @@ impl<'a> Arrays<'a> {
             return Ok(values);
         }
         let expected = format!("{names} = {sizes:?}");
-        Err(Error::Shape { what: setting, found: found.to_vec(), expected })
+        Err(Error::Shape { what: setting.into(), found: found.to_vec(), expected })
     }
 }

@@ -70,13 +70,13 @@ impl Call {
         py.detach(|| {
             // Memory that several threads touch first costs several times as much.
             out.fill(0.0);
-            let encodings = self.settings.resolve(&shape, &arrays)?;
+            let resolved = self.settings.resolve(&shape, &arrays)?;
             if !self.settings.mixing.has_scores() {
                 let linear = linear::build(self, shape, &moment, mask.is_some())?;
                 return Ok(linear.forward_into(&inputs, out, rows)?);
             }
             let pattern = pattern::build(&self.settings, &shape, &moment, &arrays, mask)?;
-            let terms = Terms::new(&self.settings, &encodings, shape, &moment, &arrays, &*pattern)?;
+            let terms = Terms::new(&self.settings, &resolved, shape, &moment, &arrays, &*pattern)?;
             Ok(terms.attention().forward_into(&inputs, out, rows)?)
         })
         .map_err(|error: Error| error.into())
@@ -105,13 +105,13 @@ impl Call {
         let rows = rows.as_slice().map_err(contiguous)?;
         let d_out = d_out.as_slice().map_err(contiguous)?;
         let (main, learned) = py.detach(|| {
-            let encodings = self.settings.resolve(&shape, &arrays)?;
+            let resolved = self.settings.resolve(&shape, &arrays)?;
             if !self.settings.mixing.has_scores() {
                 let linear = linear::build(self, shape, &moment, mask.is_some())?;
                 return linear::backward(&linear, &inputs, out, rows, d_out);
             }
             let pattern = pattern::build(&self.settings, &shape, &moment, &arrays, mask)?;
-            let terms = Terms::new(&self.settings, &encodings, shape, &moment, &arrays, &*pattern)?;
+            let terms = Terms::new(&self.settings, &resolved, shape, &moment, &arrays, &*pattern)?;
             let attention = terms.attention();
             let mut gradients = Gradients::zeros(&attention);
             attention.backward_into(&inputs, out, rows, d_out, &mut gradients)?;
@@ -149,7 +149,7 @@ impl Call {
         let mask = mask.as_ref().map(|mask| self.mask(mask, &moment)).transpose()?;
         let lse = lse.as_slice().map_err(contiguous)?.to_vec();
         let map = py.detach(|| {
-            let encodings = self.settings.resolve(&shape, &arrays)?;
+            let resolved = self.settings.resolve(&shape, &arrays)?;
             if !self.settings.mixing.has_scores() {
                 let reason = "without scores there are no weights to look at";
                 return Err(Error::combination(
@@ -159,7 +159,7 @@ impl Call {
                 ));
             }
             let pattern = pattern::build(&self.settings, &shape, &moment, &arrays, mask)?;
-            let terms = Terms::new(&self.settings, &encodings, shape, &moment, &arrays, &*pattern)?;
+            let terms = Terms::new(&self.settings, &resolved, shape, &moment, &arrays, &*pattern)?;
             let (attention, made) = (terms.attention(), Output { out: Vec::new(), lse });
             let inspection = attention.inspect(&inputs, &made)?;
             let mut map = Vec::new();
@@ -197,12 +197,12 @@ fn shape(
     let expected = [batch, kv_heads, keys, head_dim];
     if sizes(k) != expected {
         let expected = format!("[batch, kv_heads, keys, head_dim] = {expected:?}");
-        return Err(Error::Shape { what: "key", found: k.shape().to_vec(), expected });
+        return Err(Error::Shape { what: "key".into(), found: k.shape().to_vec(), expected });
     }
     let expected = [batch, kv_heads, keys, value_dim];
     if sizes(v) != expected {
         let expected = format!("[batch, kv_heads, keys, value_dim] = {expected:?}");
-        return Err(Error::Shape { what: "value", found: v.shape().to_vec(), expected });
+        return Err(Error::Shape { what: "value".into(), found: v.shape().to_vec(), expected });
     }
     Ok(Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim })
 }

@@ -17,7 +17,7 @@ pub(crate) enum Error {
     Kernels(#[from] whatwhere_kernels::Error),
     /// An array of the wrong shape.
     #[error("{what} has shape {found:?}, expected {expected}")]
-    Shape { what: &'static str, found: Vec<usize>, expected: String },
+    Shape { what: String, found: Vec<usize>, expected: String },
 }
 
 impl From<Error> for PyErr {

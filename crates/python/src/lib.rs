@@ -26,7 +26,8 @@ mod _native {
 
     use pyo3::prelude::*;
 
-    use whatwhere_attention::{AttentionSettings, Pattern, Position, Score};
+    use whatwhere_attention::{AttentionSettings, Pattern, Position, Score, slot::Terms};
+    use whatwhere_kernels::attention::Shape;
 
     #[pymodule_export]
     use super::call::Call;
@@ -48,6 +49,45 @@ mod _native {
     #[pyfunction]
     fn schema() -> String {
         whatwhere_settings::schema::of_file::<AttentionSettings>().to_string()
+    }
+
+    /// The arrays that scores and encodings take: by the name of a choice, each one's name and what to know of it.
+    #[pyfunction]
+    fn arrays() -> PyResult<BTreeMap<&'static str, Vec<(&'static str, String)>>> {
+        let call = || Terms::new(Shape::square(1, 1, 1, 2), ());
+        let mut all = BTreeMap::new();
+        for score in Score::all() {
+            let call = Terms { score: score.compare(&call().shape), ..call() };
+            all.insert(score.name(), described(&call));
+        }
+        for position in Position::all() {
+            let mut call = call();
+            position.add_terms(&mut call).map_err(crate::Error::from)?;
+            all.insert(position.name(), described(&call));
+        }
+        Ok(all)
+    }
+
+    fn described(call: &Terms) -> Vec<(&'static str, String)> {
+        let about = |names: &str, note: &str| match note {
+            "" => names.to_owned(),
+            _ => format!("{names}, {note}"),
+        };
+        let slots = call.values().into_iter();
+        slots.map(|slot| (slot.array, about(slot.names, slot.note))).collect()
+    }
+
+    /// Encodings that a call refuses, and settings of encodings that it does: `"sinusoidal"`, `"alibi.learned"`.
+    #[pyfunction]
+    fn only_of_layers() -> Vec<String> {
+        let all = Position::all().into_iter().flat_map(|position| {
+            let settings = position.only_of_layers().iter();
+            let settings = settings.map(|setting| format!("{}.{setting}", position.name()));
+            settings
+                .chain(position.embeds().then(|| position.name().to_owned()))
+                .collect::<Vec<_>>()
+        });
+        all.collect()
     }
 
     /// The version of the package.

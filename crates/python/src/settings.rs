@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Deserializer, de::DeserializeOwned, de::Error as _};
 use serde_json::{Map, Value};
-use whatwhere_attention::{AttentionSettings, Mixing, Pattern, Position, Score};
+use whatwhere_attention::{AttentionSettings, Mixing, Pattern, Position, Score, slot::Handed};
 use whatwhere_kernels::attention::Shape;
 use whatwhere_settings::Refuses;
 
@@ -81,12 +81,11 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Word<T> {
     }
 }
 
-/// An encoding: one that layers have, or one that only a call can have.
+/// An encoding: one that layers have, or a table of one's own.
 #[derive(Clone, Debug)]
 pub(crate) enum Encoding {
     Position(Word<Position>),
     Table(Table),
-    Distances(Distances),
 }
 
 /// A bias by head and distance, `[heads, left + 1 + right]`.
@@ -100,131 +99,77 @@ pub(crate) struct Table {
     pub(crate) left: usize,
 }
 
-/// Transformer-XL after its projection, which the package multiplies out where it has a gradient.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Distances {
-    #[serde(rename = "kind")]
-    _kind: String,
-    pub(crate) table: Option<Array>,
-    pub(crate) left: usize,
-    pub(crate) content: Option<Array>,
-    pub(crate) distance: Option<Array>,
-}
-
-impl Encoding {
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Position(word) => word.choice.name(),
-            Self::Table(_) => "table",
-            Self::Distances(_) => "transformer_xl",
-        }
-    }
-}
-
 impl<'de> Deserialize<'de> for Encoding {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;
         let read = match value.get("kind").and_then(Value::as_str) {
             Some("table") => Table::deserialize(value).map(Self::Table),
-            Some("$distances") => Distances::deserialize(value).map(Self::Distances),
             _ => Word::deserialize(value).map(Self::Position),
         };
         read.map_err(D::Error::custom)
     }
 }
 
+/// Settings as the arrays of a call make them.
+pub(crate) struct Resolved {
+    /// Those of a layer that would compute the same.
+    pub(crate) settings: AttentionSettings,
+    /// The words of its encodings, in the same order.
+    pub(crate) words: Vec<Word<Position>>,
+    pub(crate) tables: Vec<Table>,
+}
+
 impl Settings {
     /// The encodings as these arrays make them, once nothing is refused that a layer would refuse.
-    pub(crate) fn resolve(&self, shape: &Shape, arrays: &Arrays) -> Result<Vec<Encoding>, Error> {
-        let all: Result<Vec<Encoding>, Error> =
-            self.position.iter().map(|encoding| encoding.resolve(arrays)).collect();
-        let all = all?;
-        for (i, encoding) in all.iter().enumerate() {
-            if all[..i].iter().any(|other| other.name() == encoding.name()) {
-                let reason = "an encoding can be listed once";
-                return Err(Error::combination(encoding.name(), encoding.name(), reason));
+    pub(crate) fn resolve(&self, shape: &Shape, arrays: &Arrays) -> Result<Resolved, Error> {
+        let (mut words, mut tables) = (Vec::new(), Vec::new());
+        for encoding in &self.position {
+            match encoding {
+                Encoding::Position(word) => words.push(word.resolve(arrays)?),
+                Encoding::Table(table) => tables.push(table.clone()),
             }
         }
-        let position = all.iter().filter_map(|encoding| match encoding {
-            Encoding::Position(word) => Some(word.choice.clone()),
-            Encoding::Table(_) | Encoding::Distances(_) => None,
-        });
+        if tables.len() > 1 {
+            return Err(Error::combination("table", "table", "an encoding can be listed once"));
+        }
         let settings = AttentionSettings {
-            width: shape.heads.saturating_mul(shape.head_dim).max(1),
+            // Even, because nothing here is as wide as a model, and encodings that wave over its width ask for pairs.
+            width: shape.heads.saturating_mul(shape.head_dim).saturating_mul(2).max(2),
             heads: shape.heads.max(1),
             head_dim: Some(shape.head_dim.max(1)),
             score: self.score.choice.clone(),
             soft_cap: self.soft_cap,
             pattern: self.pattern.choice.clone(),
-            position: position.collect(),
+            position: words.iter().map(|word| word.choice.clone()).collect(),
             mixing: self.mixing.clone(),
             ..Default::default()
         };
         settings.check()?;
-        if let Some(encoding) =
-            all.iter().find(|encoding| !matches!(encoding, Encoding::Position(_)))
-            && !self.mixing.has_scores()
-        {
+        if !tables.is_empty() && !self.mixing.has_scores() {
             let reason = "without scores there is nothing to add to";
-            return Err(Error::combination(self.mixing.name(), encoding.name(), reason));
+            return Err(Error::combination(self.mixing.name(), "table", reason));
         }
-        Ok(all)
+        Ok(Resolved { settings, words, tables })
     }
 }
 
-impl Encoding {
+impl Word<Position> {
     /// What is left out follows from the arrays; what a layer would draw is refused.
     fn resolve(&self, arrays: &Arrays) -> Result<Self, Error> {
-        use whatwhere_attention::position::DeltaInit;
-        let Self::Position(word) = self else { return Ok(self.clone()) };
-        if word.choice.embeds() {
+        if self.choice.embeds() {
             let reason = "is added to embeddings, once, before the first layer; add it to the input of your model";
-            return Err(Error::setting("position", word.choice.name(), reason));
+            return Err(Error::setting("position", self.choice.name(), reason));
         }
-        let mut word = word.clone();
-        match &mut word.choice {
-            Position::T5(t5) => {
-                let table = word.arrays.get("table").copied();
-                let (_, found) = arrays.get("position.table", table, "[heads, buckets]")?;
-                if !word.given.contains("buckets") {
-                    t5.buckets = found.get(1).copied().unwrap_or(0);
-                }
-            }
-            Position::Shaw(shaw) => {
-                let both = ["keys", "values"].map(|name| word.arrays.get(name).copied());
-                let Some(table) = both[0].or(both[1]) else {
-                    let reason =
-                        "hand in keys, values or both, [heads or 1, 2·reach + 1, head_dim]";
-                    return Err(Error::setting("position.keys", "none", reason));
-                };
-                let (_, found) = arrays.at(table.index)?;
-                (shaw.keys, shaw.values) = (both[0].is_some(), both[1].is_some());
-                if !word.given.contains("reach") {
-                    shaw.reach = found.get(1).map_or(0, |count| count / 2);
-                }
-                if !word.given.contains("per_head") {
-                    shaw.per_head = found.first() != Some(&1);
-                }
-            }
-            Position::Polar(polar) if polar.delta == DeltaInit::Uniform => {
-                let reason = "expected an array, `zero` or `off`; a uniform start is yours to draw";
-                return Err(Error::setting("position.delta", "uniform", reason));
-            }
-            Position::Alibi(_) if word.given.contains("learned") => {
-                let reason = "slopes that are handed in learn if their array has a gradient";
-                return Err(Error::setting("position.learned", "a value", reason));
-            }
-            Position::TransformerXl(_) => {
-                let reason = "hand in `projection`, `content` and `distance`";
-                return Err(Error::setting("position", "transformer_xl", reason));
-            }
-            Position::Disentangled(_) => {
-                let reason = "its vectors go through the projections of a layer, which arrays do not have; use a model";
-                return Err(Error::setting("position", "disentangled", reason));
-            }
-            _ => {}
+        let others = self.choice.only_of_layers();
+        if let Some(setting) = others.iter().find(|setting| self.given.contains(**setting)) {
+            let reason = "arrays that are handed in learn if they have a gradient";
+            return Err(Error::setting(format!("position.{setting}"), "a value", reason));
         }
-        Ok(Self::Position(word))
+        let mut handed =
+            Handed { settings: self.given.iter().cloned().collect(), ..Default::default() };
+        for (name, array) in &self.arrays {
+            handed.arrays.insert(name.clone(), arrays.at(array.index)?.1.to_vec());
+        }
+        Ok(Self { choice: self.choice.with_arrays(&handed)?, ..self.clone() })
     }
 }

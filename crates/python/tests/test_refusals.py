@@ -74,6 +74,7 @@ CASES = [
     (dict(position="shaw"), "hand in keys, values or both"),
     (dict(position={"kind": "shaw", "keys": torch.zeros(4, 4, 8)}), "position.keys has shape [4, 4, 8]"),
     (dict(position={"kind": "shaw", "keys": torch.zeros(4, 5, 8), "reach": MANY}), "position.keys has shape [4, 5, 8]"),
+    (dict(position={"kind": "shaw", "keys": torch.zeros(4, 5, 8), "reach": 1 << 63}), "too large"),
     (dict(position="transformer_xl"), "transformer_xl needs an array `projection`"),
     (dict(position={"kind": "transformer_xl", "projektion": 1}), "unknown field `projektion`"),
     (dict(position={"kind": object()}), "expected a number, a word or an array"),

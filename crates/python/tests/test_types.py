@@ -11,7 +11,7 @@ SETTINGS = Path(__file__).parents[1] / "python" / "whatwhere" / "settings.py"
 
 
 def test_the_types_are_written_from_the_schema():
-    made = written_types.written(_native.schema())
+    made = written_types.written(_native.schema(), _native.arrays(), _native.only_of_layers())
     if "WHATWHERE_WRITE" in os.environ:
         SETTINGS.write_text(made)
     assert SETTINGS.read_text() == made, "write it again: WHATWHERE_WRITE=1 pytest tests/test_types.py"

@@ -20,32 +20,23 @@ from typing import Any, Literal, TypeAlias, TypedDict, Union
 Array: TypeAlias = Any  # numpy.ndarray, or torch.Tensor in whatwhere.torch
 '''
 
-# What a layer initialises or predicts, and a call is handed: names and shapes.
+# What Python multiplies out before a call, and what a pattern predicts: names and shapes. The rest comes from the settings.
 ARRAYS = {
-    "general": {"weight": "(heads, head_dim, head_dim)"},
-    "additive": {"weight": "(heads, head_dim)"},
-    "predicted": {"centers": "(batch, heads, queries)"},
-    "shaw": {"keys": "(heads or 1, 2·reach + 1, head_dim)", "values": "(heads or 1, 2·reach + 1, value_dim)"},
-    "transformer_xl": {
-        "projection": "(width, heads · head_dim)",
-        "content": "(heads, head_dim)",
-        "distance": "(heads, head_dim)",
-    },
-    "polar": {"delta": "(heads, channels), kept between −2π and 0; none if left out"},
-    "alibi": {"slopes": "(heads that have one,), the paper's if left out"},
-    "t5": {"table": "(heads, buckets)"},
+    "general": [("weight", "[heads, head_dim, head_dim]")],
+    "predicted": [("centers", "[batch, heads, queries]")],
+    "transformer_xl": [
+        ("projection", "[width, heads · head_dim]"),
+        ("content", "[heads, head_dim]"),
+        ("distance", "[heads, head_dim]"),
+    ],
 }
-# Follow from the array that is handed in, or from whether it has a gradient.
-LEFT_OUT = {"alibi": {"learned"}}
-# Act on embeddings, which a call does not see.
-REFUSED = {"sinusoidal", "learned"}
 AXES = ["Score", "Pattern", "Position"]
 
 TABLE = '''class Table(TypedDict, total=False):
     """A bias by head and distance: `table[head, clamp(distance, −left, right) + left]`."""
 
     kind: Literal["table"]
-    # (heads, left + 1 + right).
+    # [heads, left + 1 + right].
     table: Array
     # Distances to the left that are told apart; default 0.
     left: int
@@ -65,7 +56,9 @@ def class_name(kind):
 
 
 class Types:
-    def __init__(self, schema):
+    def __init__(self, schema, arrays, only_of_layers):
+        self.arrays = {**arrays, **ARRAYS}
+        self.only_of_layers = only_of_layers
         self.definitions = schema["definitions"]
         self.text = [HEAD]
 
@@ -87,9 +80,11 @@ class Types:
             return f"str | {name}"
         if ways:
             return " | ".join(dict.fromkeys(self.type(way) for way in ways))
-        if found.get("type") == "array":
+        if isinstance(found["type"], list):
+            return " | ".join(self.type({**found, "type": one}) for one in found["type"])
+        if found["type"] == "array":
             return f"Sequence[{self.type(found['items'])}]"
-        return {"integer": "int", "number": "float", "boolean": "bool", "string": "str"}[found["type"]]
+        return {"null": "None", "integer": "int", "number": "float", "boolean": "bool", "string": "str"}[found["type"]]
 
     def write_class(self, name, kinds, doc, fields):
         lines = [f"class {name}(TypedDict, total=False):", f'    """{doc}"""', ""]
@@ -99,22 +94,22 @@ class Types:
         self.text.append("\n".join(lines) + "\n")
 
     def fields(self, kind, way):
-        arrays = ARRAYS.get(kind, {})
+        arrays = dict(self.arrays.get(kind, []))
         order = way.get("x-order") or sorted(way["properties"])
         found = {}
         for field in order:
             schema = way["properties"][field]
-            if field == "kind" or field in LEFT_OUT.get(kind, ()) or field in arrays:
+            if field == "kind" or f"{kind}.{field}" in self.only_of_layers or field in arrays:
                 continue
             found[field] = (self.type(schema), plain(schema.get("description", "")))
-        found.update({field: ("Array", f"{shape}.") for field, shape in arrays.items()})
+        found.update({field: ("Array", f"{about}.") for field, about in arrays.items()})
         return found
 
     def write(self):
         names = {}
         for axis in AXES:
             ways = [way for way in self.definitions[axis]["anyOf"] if "properties" in way]
-            ways = [way for way in ways if way["title"] not in REFUSED]
+            ways = [way for way in ways if way["title"] not in self.only_of_layers]
             names[axis] = ", ".join(class_name(way["title"]) for way in ways)
             for way in ways:
                 kind = way["title"]
@@ -133,5 +128,5 @@ def plain(doc):
     return " ".join(doc.replace("[`", "`").replace("`]", "`").split())
 
 
-def written(schema):
-    return Types(json.loads(schema)).write()
+def written(schema, arrays, only_of_layers):
+    return Types(json.loads(schema), arrays, only_of_layers).write()

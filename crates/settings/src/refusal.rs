@@ -1,6 +1,6 @@
 //! What can be wrong with settings.
 
-use std::fmt::Display;
+use std::{borrow::Cow, fmt::Display};
 
 /// Settings that are refused: what was wrong, what was found, what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -10,7 +10,7 @@ pub enum Refusal {
     #[error("{setting} = {found}: {reason}")]
     Setting {
         /// The setting's name.
-        setting: &'static str,
+        setting: Cow<'static, str>,
         /// What was found.
         found: String,
         /// What would be right.
@@ -34,8 +34,13 @@ pub enum Refusal {
 /// Constructors of refusals for every error that can hold one.
 pub trait Refuses: From<Refusal> {
     /// A setting with a value it cannot have.
-    fn setting(setting: &'static str, found: impl Display, reason: impl Into<String>) -> Self {
-        Refusal::Setting { setting, found: found.to_string(), reason: reason.into() }.into()
+    fn setting(
+        setting: impl Into<Cow<'static, str>>,
+        found: impl Display,
+        reason: impl Into<String>,
+    ) -> Self {
+        let (setting, found) = (setting.into(), found.to_string());
+        Refusal::Setting { setting, found, reason: reason.into() }.into()
     }
 
     /// Choices that have no meaning together.

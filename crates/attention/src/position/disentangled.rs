@@ -1,9 +1,14 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use whatwhere_kernels::attention::Score;
 use whatwhere_settings::Refuses;
 
-use super::PositionSettings;
-use crate::{Error, heads::Heads};
+use super::{Position, PositionSettings};
+use crate::{
+    Error,
+    heads::Heads,
+    slot::{Handed, Terms},
+};
 
 /// Disentangled: `q·k + q·(K R_distance) + k·(Q R_distance)`, vectors by distance through the projections of keys and queries, divided by √3.
 /// He et al. 2021, <https://arxiv.org/abs/2006.03654>, with the buckets of DeBERTa-v2. `2·buckets·width` parameters; for encoders.
@@ -101,6 +106,19 @@ impl PositionSettings for Disentangled {
         true
     }
 
+    /// Its terms come with a layer's projections; the score that they join is divided here.
+    fn add_terms(&self, call: &mut Terms) -> Result<(), Error> {
+        if let Score::Dot { scale } | Score::Cosine { scale } = &mut call.score {
+            *scale /= (1.0 + self.terms() as f32).sqrt();
+        }
+        Ok(())
+    }
+
+    fn with_arrays(&self, _handed: &Handed) -> Result<Option<Position>, Error> {
+        let reason = "its vectors go through the projections of a layer, which arrays do not have; use a model";
+        Err(Error::setting("position", "disentangled", reason))
+    }
+
     fn asks_keys(&self) -> bool {
         self.position_to_content
     }
@@ -128,7 +146,7 @@ mod layer {
     use super::Disentangled;
     use crate::{
         Error,
-        call::{Bias, Call, Relative, Score, flat},
+        call::{Bias, Call, Relative, flat},
         composed::repeat_heads,
         heads::Heads,
         position::PositionLayer,
@@ -207,10 +225,6 @@ mod layer {
 
     impl PositionLayer for DisentangledLayer {
         fn add_projected_terms(&self, call: &mut Call, key: &Linear) -> Result<(), Error> {
-            let terms = 1 + self.settings.terms();
-            if let Score::Dot { scale } | Score::Cosine { scale } = &mut call.score {
-                *scale /= (terms as f32).sqrt();
-            }
             if self.settings.content_to_position {
                 let [left, right] = self.reach(call);
                 let key = self.projections.first().unwrap_or(key);

@@ -1,8 +1,8 @@
 //! Positions: what a token knows of its place.
 //!
 //! An encoding acts at one or more sites: it is added to embeddings ([`PositionLayer::embed`]), or it adds terms to a call
-//! ([`PositionLayer::add_terms`]): features of q and k, biases on scores, vectors that join the values. A layer calls every site of
-//! every encoding it was given and never asks which one it is.
+//! ([`PositionSettings::add_terms`]): features of q and k, biases on scores, vectors that join the values. A layer calls every
+//! site of every encoding it was given and never asks which one it is.
 
 mod alibi;
 mod disentangled;
@@ -26,7 +26,12 @@ use burn::{
 
 #[cfg(feature = "burn")]
 use crate::call::Call;
-use crate::{Error, axis::axis, heads::Heads};
+use crate::{
+    Error,
+    axis::axis,
+    heads::Heads,
+    slot::{Handed, Terms},
+};
 
 pub use polar::{DeltaInit, PolarMagnitude};
 pub use rotary::RotaryLayout;
@@ -73,6 +78,21 @@ pub trait PositionSettings {
     /// Whether scores ask keys for distances, so that they are formed between projections.
     fn asks_keys(&self) -> bool {
         false
+    }
+
+    /// Adds the encoding's terms to a call, over the names of what it learns.
+    fn add_terms(&self, _call: &mut Terms) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// The encoding whose arrays are handed in: settings that were left out follow from them.
+    fn with_arrays(&self, _handed: &Handed) -> Result<Option<Position>, Error> {
+        Ok(None)
+    }
+
+    /// Settings that have no meaning where arrays are handed in.
+    fn only_of_layers(&self) -> &'static [&'static str] {
+        &[]
     }
 
     /// Channels, over all heads, by which queries and keys grow before they are compared.
@@ -158,14 +178,14 @@ pub trait PositionLayer {
         Ok(x)
     }
 
-    /// Adds the encoding's terms to a call.
-    fn add_terms(&self, _call: &mut Call) -> Result<(), Error> {
-        Ok(())
+    /// The parameter of this name, or what a call has in its place; nothing if the settings ask for none.
+    fn array(&self, _name: &str, _call: &Terms) -> Option<Tensor<1>> {
+        None
     }
 
-    /// The same with the layer's projection of keys, for encodings whose vectors go through it.
-    fn add_projected_terms(&self, call: &mut Call, _key: &Linear) -> Result<(), Error> {
-        self.add_terms(call)
+    /// Adds the terms of vectors that go through the layer's projection of keys, which settings cannot lay out.
+    fn add_projected_terms(&self, _call: &mut Call, _key: &Linear) -> Result<(), Error> {
+        Ok(())
     }
 
     /// Adds the terms that ask keys, `[batch, kv_heads, keys or more, head_dim]`, with the layer's projection of queries.
@@ -178,8 +198,8 @@ impl PositionLayer for PositionModule {
         self.role().embed(x, first)
     }
 
-    fn add_terms(&self, call: &mut Call) -> Result<(), Error> {
-        self.role().add_terms(call)
+    fn array(&self, name: &str, call: &Terms) -> Option<Tensor<1>> {
+        self.role().array(name, call)
     }
 
     fn add_projected_terms(&self, call: &mut Call, key: &Linear) -> Result<(), Error> {
@@ -242,6 +262,21 @@ impl Position {
         self.role().asks_keys()
     }
 
+    /// Adds the encoding's terms to a call, over the names of what it learns.
+    pub fn add_terms(&self, call: &mut Terms) -> Result<(), Error> {
+        self.role().add_terms(call)
+    }
+
+    /// The encoding whose arrays are handed in: settings that were left out follow from them.
+    pub fn with_arrays(&self, handed: &Handed) -> Result<Self, Error> {
+        Ok(self.role().with_arrays(handed)?.unwrap_or_else(|| self.clone()))
+    }
+
+    /// Settings that have no meaning where arrays are handed in.
+    pub fn only_of_layers(&self) -> &'static [&'static str] {
+        self.role().only_of_layers()
+    }
+
     /// Channels, over all heads, by which queries and keys grow before they are compared.
     pub fn extra_channels(&self, heads: &Heads) -> usize {
         self.role().extra_channels(heads)
@@ -289,9 +324,13 @@ impl Position {
 mod tests {
     use std::sync::Arc;
 
-    use whatwhere_kernels::attention::{Shape, pattern::Causal};
+    use whatwhere_kernels::attention::{
+        Shape,
+        pattern::{Causal, Pattern},
+    };
 
     use super::*;
+    use crate::call::value;
 
     #[test]
     fn every_encoding_says_what_it_adds_to_a_call() {
@@ -299,10 +338,17 @@ mod tests {
         for position in Position::all() {
             let layer = position.build(&heads, &Device::flex()).unwrap();
             let shape = Shape::square(1, heads.heads, 4, heads.head_dim);
-            let mut call = Call::new(shape, Arc::new(Causal::upper_left()));
+            let mut terms = Terms::new(shape, ());
+            position.add_terms(&mut terms).unwrap();
+            let causal: Arc<dyn Pattern> = Arc::new(Causal::upper_left());
+            let name = position.name();
+            let mut call = terms.map(causal, |slot| {
+                let array = layer.array(slot.array, &terms).expect("an array of the layer");
+                assert_eq!(array.dims(), [slot.sizes.iter().product::<usize>()], "{name}");
+                value(slot, array, heads.heads)
+            });
             let key = burn::nn::LinearConfig::new(16, 16).init(&Device::flex());
             layer.add_projected_terms(&mut call, &key).unwrap();
-            let name = position.name();
             let adds = !call.biases.is_empty() || call.relative_values.is_some();
             assert_eq!(position.adds_to_scores(), adds, "{name} adds to scores");
             assert_eq!(position.rotates(&heads), !call.features.is_empty(), "{name} rotates");

@@ -1,10 +1,14 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use whatwhere_kernels::attention::Magnitude;
+use whatwhere_kernels::attention::{Angles, Feature, FeatureKind, Magnitude};
 use whatwhere_settings::{Refuses, Share};
 
-use super::{Channels, PositionSettings};
-use crate::{Error, heads::Heads};
+use super::{Channels, Position, PositionSettings};
+use crate::{
+    Error,
+    heads::Heads,
+    slot::{Handed, Slot, Terms, angles},
+};
 
 /// Polar (PoPE): content is a magnitude, place a phase: `Σ_c μ(q_c) μ(k_c) cos(distance·θ_c + δ_c)`.
 /// Gopalakrishnan et al. 2025, <https://arxiv.org/abs/2509.10534>. One δ per head and channel; holds far beyond the trained length.
@@ -89,6 +93,32 @@ impl PositionSettings for Polar {
         true
     }
 
+    fn add_terms(&self, call: &mut Terms) -> Result<(), Error> {
+        let (heads, channels) = (call.shape.heads, self.channels.of(call.shape.head_dim));
+        let frequencies = Angles::polar_frequencies(channels.len(), self.base);
+        let delta = || Slot {
+            note: "kept between −2π and 0; none if left out",
+            ..Slot::new("delta", &[heads, channels.len()], "[heads, channels]")
+        };
+        let delta = (self.delta != DeltaInit::Off).then(delta);
+        call.features.push(Feature {
+            kind: FeatureKind::Polar { magnitude: self.magnitude.into(), delta },
+            angles: angles(call, &frequencies, 1.0)?,
+            channels,
+            heads: self.heads.of(heads),
+        });
+        Ok(())
+    }
+
+    fn with_arrays(&self, handed: &Handed) -> Result<Option<Position>, Error> {
+        if self.delta == DeltaInit::Uniform {
+            let reason = "expected an array, `zero` or `off`; a uniform start is yours to draw";
+            return Err(Error::setting("position.delta", "uniform", reason));
+        }
+        let delta = if handed.has("delta") { DeltaInit::Zero } else { DeltaInit::Off };
+        Ok(Some(Self { delta, ..*self }.into()))
+    }
+
     /// Cosines and sines are compared in place of each channel.
     fn extra_channels(&self, heads: &Heads) -> usize {
         let Channels { channels, heads } = self.channels(heads);
@@ -112,25 +142,15 @@ mod layer {
         nn::Initializer,
         tensor::{Device, Tensor},
     };
-    use whatwhere_kernels::attention::Angles;
 
     use super::{DeltaInit, Polar};
-    use crate::{
-        Error,
-        call::{Call, Feature, FeatureKind, flat},
-        heads::Heads,
-        position::PositionLayer,
-    };
+    use crate::{call::flat, heads::Heads, position::PositionLayer, slot::Terms};
 
     /// Magnitudes and phases at work.
     #[derive(Module, Debug)]
     pub struct PolarLayer {
         /// Phase of keys, `[heads, channels]`; used clamped to [−2π, 0].
         pub delta: Option<Param<Tensor<2>>>,
-        #[module(skip)]
-        settings: Polar,
-        #[module(skip)]
-        heads: Heads,
     }
 
     impl PolarLayer {
@@ -143,24 +163,13 @@ mod layer {
                 }
                 DeltaInit::Off => None,
             };
-            Self { delta, settings: *settings, heads: *heads }
+            Self { delta }
         }
     }
 
     impl PositionLayer for PolarLayer {
-        fn add_terms(&self, call: &mut Call) -> Result<(), Error> {
-            let channels = self.settings.channels.of(self.heads.head_dim);
-            let frequencies = Angles::polar_frequencies(channels.len(), self.settings.base);
-            call.features.push(Feature {
-                kind: FeatureKind::Polar {
-                    magnitude: self.settings.magnitude.into(),
-                    delta: self.delta.as_ref().map(|delta| flat(delta.val())),
-                },
-                angles: Angles::kept(&frequencies, call.places(), 1.0),
-                channels,
-                heads: self.settings.heads.of(self.heads.heads),
-            });
-            Ok(())
+        fn array(&self, _name: &str, _call: &Terms) -> Option<Tensor<1>> {
+            Some(flat(self.delta.as_ref()?.val()))
         }
     }
 }

@@ -1,9 +1,14 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use whatwhere_kernels::attention::{Feature, FeatureKind, Layout};
 use whatwhere_settings::{Refuses, Share};
 
 use super::{Channels, Position, PositionSettings};
-use crate::{Error, Scaling, heads::Heads};
+use crate::{
+    Error, Scaling,
+    heads::Heads,
+    slot::{Terms, angles},
+};
 
 /// Rotary: rotate pairs of channels of q and k by `place · θ_i`, so that their product depends on the distance.
 /// Su et al. 2021, <https://arxiv.org/abs/2104.09864>. No parameters; needs [`Scaling`] beyond the trained length.
@@ -70,6 +75,23 @@ impl PositionSettings for Rotary {
         true
     }
 
+    fn add_terms(&self, call: &mut Terms) -> Result<(), Error> {
+        let channels = self.channels.of(call.shape.head_dim);
+        let end = call.places().end;
+        let (frequencies, amplitude) = self.scaling.frequencies(self.base, channels.len(), end);
+        let layout = match self.layout {
+            RotaryLayout::Interleaved => Layout::Interleaved,
+            RotaryLayout::HalfSplit => Layout::HalfSplit,
+        };
+        call.features.push(Feature {
+            kind: FeatureKind::Rotary { layout },
+            angles: angles(call, &frequencies, amplitude)?,
+            channels,
+            heads: self.heads.of(call.shape.heads),
+        });
+        Ok(())
+    }
+
     fn follows_length(&self) -> bool {
         self.scaling.follows_length()
     }
@@ -97,48 +119,19 @@ pub use layer::RotaryLayer;
 #[cfg(feature = "burn")]
 mod layer {
     use burn::{module::Module, tensor::Device};
-    use whatwhere_kernels::attention::{Angles, Layout};
 
-    use super::{Rotary, RotaryLayout};
-    use crate::{
-        Error,
-        call::{Call, Feature, FeatureKind},
-        heads::Heads,
-        position::PositionLayer,
-    };
+    use super::Rotary;
+    use crate::{heads::Heads, position::PositionLayer};
 
-    /// Rotation at work.
+    /// Rotation at work; it learns nothing.
     #[derive(Module, Debug)]
-    pub struct RotaryLayer {
-        #[module(skip)]
-        settings: Rotary,
-        #[module(skip)]
-        heads: Heads,
-    }
+    pub struct RotaryLayer {}
 
     impl RotaryLayer {
-        pub(crate) fn new(settings: &Rotary, heads: &Heads, _device: &Device) -> Self {
-            Self { settings: settings.clone(), heads: *heads }
+        pub(crate) fn new(_settings: &Rotary, _heads: &Heads, _device: &Device) -> Self {
+            Self {}
         }
     }
 
-    impl PositionLayer for RotaryLayer {
-        fn add_terms(&self, call: &mut Call) -> Result<(), Error> {
-            let Rotary { base, layout, channels, heads, scaling } = &self.settings;
-            let channels = channels.of(self.heads.head_dim);
-            let places = call.places();
-            let (frequencies, amplitude) = scaling.frequencies(*base, channels.len(), places.end);
-            let layout = match layout {
-                RotaryLayout::Interleaved => Layout::Interleaved,
-                RotaryLayout::HalfSplit => Layout::HalfSplit,
-            };
-            call.features.push(Feature {
-                kind: FeatureKind::Rotary { layout },
-                angles: Angles::kept(&frequencies, places, amplitude),
-                channels,
-                heads: heads.of(self.heads.heads),
-            });
-            Ok(())
-        }
-    }
+    impl PositionLayer for RotaryLayer {}
 }

@@ -1,9 +1,16 @@
+use std::f64::consts::TAU;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use whatwhere_kernels::attention::{Feature, FeatureKind, Magnitude};
 use whatwhere_settings::Refuses;
 
 use super::{Channels, PositionSettings};
-use crate::{Error, heads::Heads};
+use crate::{
+    Error,
+    heads::Heads,
+    slot::{Terms, angles},
+};
 
 /// Single angle: polar coordinates with one angle for all channels, `θ = 2π·place / period`, and |x| softened as in polar.
 /// The simplified form of PoPE found in blog reviews. It differs from the paper (`polar`): there every channel has its own
@@ -37,6 +44,18 @@ impl PositionSettings for SingleAngle {
         true
     }
 
+    fn add_terms(&self, call: &mut Terms) -> Result<(), Error> {
+        let channels = 0..call.shape.head_dim;
+        let frequencies = vec![TAU / self.period as f64; channels.len()];
+        call.features.push(Feature {
+            kind: FeatureKind::Polar { magnitude: Magnitude::Softplus, delta: None },
+            angles: angles(call, &frequencies, 1.0)?,
+            channels,
+            heads: 0..call.shape.heads,
+        });
+        Ok(())
+    }
+
     /// Cosines and sines are compared in place of each channel.
     fn extra_channels(&self, heads: &Heads) -> usize {
         heads.head_dim * heads.heads
@@ -48,45 +67,20 @@ pub use layer::SingleAngleLayer;
 
 #[cfg(feature = "burn")]
 mod layer {
-    use std::f64::consts::TAU;
-
     use burn::{module::Module, tensor::Device};
-    use whatwhere_kernels::attention::{Angles, Magnitude};
 
     use super::SingleAngle;
-    use crate::{
-        Error,
-        call::{Call, Feature, FeatureKind},
-        heads::Heads,
-        position::PositionLayer,
-    };
+    use crate::{heads::Heads, position::PositionLayer};
 
-    /// One angle at work.
+    /// One angle at work; it learns nothing.
     #[derive(Module, Debug)]
-    pub struct SingleAngleLayer {
-        #[module(skip)]
-        settings: SingleAngle,
-        #[module(skip)]
-        heads: Heads,
-    }
+    pub struct SingleAngleLayer {}
 
     impl SingleAngleLayer {
-        pub(crate) fn new(settings: &SingleAngle, heads: &Heads, _device: &Device) -> Self {
-            Self { settings: *settings, heads: *heads }
+        pub(crate) fn new(_settings: &SingleAngle, _heads: &Heads, _device: &Device) -> Self {
+            Self {}
         }
     }
 
-    impl PositionLayer for SingleAngleLayer {
-        fn add_terms(&self, call: &mut Call) -> Result<(), Error> {
-            let Heads { heads, head_dim, .. } = self.heads;
-            let frequencies = vec![TAU / self.settings.period as f64; head_dim];
-            call.features.push(Feature {
-                kind: FeatureKind::Polar { magnitude: Magnitude::Softplus, delta: None },
-                angles: Angles::kept(&frequencies, call.places(), 1.0),
-                channels: 0..head_dim,
-                heads: 0..heads,
-            });
-            Ok(())
-        }
-    }
+    impl PositionLayer for SingleAngleLayer {}
 }

@@ -1,9 +1,14 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use whatwhere_kernels::attention::{Bias, Buckets};
 use whatwhere_settings::Refuses;
 
-use super::PositionSettings;
-use crate::{Error, heads::Heads};
+use super::{Position, PositionSettings};
+use crate::{
+    Error,
+    heads::Heads,
+    slot::{Handed, Slot, Terms, reach},
+};
 
 /// T5: a learned scalar per head and bucket of distances, exact near, logarithmic far, `score += table[head, bucket]`.
 /// Raffel et al. 2020, <https://arxiv.org/abs/1910.10683>. `heads · buckets` parameters; distances beyond the last bucket look alike.
@@ -47,6 +52,23 @@ impl PositionSettings for T5 {
         true
     }
 
+    fn add_terms(&self, call: &mut Terms) -> Result<(), Error> {
+        let Self { buckets: count, max_distance, bidirectional } = *self;
+        let buckets = Buckets { count, max_distance, bidirectional };
+        let (left, right) = reach(call)?;
+        let table = Slot {
+            columns: Some(buckets.columns(left, right)),
+            ..Slot::new("table", &[call.shape.heads, count], "[heads, buckets]")
+        };
+        call.biases.push(Bias::ByDistance { table, left, right });
+        Ok(())
+    }
+
+    fn with_arrays(&self, handed: &Handed) -> Result<Option<Position>, Error> {
+        let buckets = handed.size("table", 1, "buckets").unwrap_or(self.buckets);
+        Ok(Some(Self { buckets, ..*self }.into()))
+    }
+
     fn entries(&self) -> usize {
         self.buckets
     }
@@ -64,52 +86,29 @@ mod layer {
     use burn::{
         module::{Module, Param},
         nn::Initializer,
-        tensor::{Device, Int, Tensor, TensorData},
+        tensor::{Device, Tensor},
     };
-    use whatwhere_kernels::attention::Buckets;
 
     use super::T5;
-    use crate::{
-        Error,
-        call::{Bias, Call, flat},
-        heads::Heads,
-        position::PositionLayer,
-    };
+    use crate::{call::flat, heads::Heads, position::PositionLayer, slot::Terms};
 
     /// Buckets at work.
     #[derive(Module, Debug)]
     pub struct T5Layer {
         /// `[heads, buckets]`.
         pub table: Param<Tensor<2>>,
-        #[module(skip)]
-        settings: T5,
     }
 
     impl T5Layer {
         pub(crate) fn new(settings: &T5, heads: &Heads, device: &Device) -> Self {
             let normal = Initializer::Normal { mean: 0.0, std: (heads.width as f64).powf(-0.5) };
-            let table = normal.init([heads.heads, settings.buckets], device);
-            Self { table, settings: *settings }
+            Self { table: normal.init([heads.heads, settings.buckets], device) }
         }
     }
 
     impl PositionLayer for T5Layer {
-        fn add_terms(&self, call: &mut Call) -> Result<(), Error> {
-            let (buckets, (left, right)) = (self.settings.buckets(), call.reach());
-            let entries: Vec<i64> =
-                (-(left as isize)..=right as isize).map(|d| buckets.index(d) as i64).collect();
-            let entries = TensorData::new(entries, [left + 1 + right]);
-            let entries = Tensor::<1, Int>::from_data(entries, &self.table.device());
-            let table = self.table.val().select(1, entries); // [heads, distances]
-            call.biases.push(Bias::ByDistance { table: flat(table), left, right });
-            Ok(())
-        }
-    }
-
-    impl T5 {
-        fn buckets(&self) -> Buckets {
-            let Self { buckets: count, max_distance, bidirectional } = *self;
-            Buckets { count, max_distance, bidirectional }
+        fn array(&self, _name: &str, _call: &Terms) -> Option<Tensor<1>> {
+            Some(flat(self.table.val()))
         }
     }
 }

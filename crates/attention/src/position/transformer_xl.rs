@@ -1,9 +1,14 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use whatwhere_kernels::attention::{Bias, Relative};
 use whatwhere_settings::Refuses;
 
 use super::PositionSettings;
-use crate::{Error, heads::Heads};
+use crate::{
+    Error,
+    heads::Heads,
+    slot::{Slot, Terms, reach},
+};
 
 /// Transformer-XL: `(q + u)·k + (q + v)·(W R_distance)`, content and distance each with a global bias.
 /// Dai et al. 2019, <https://arxiv.org/abs/1901.02860>. `width²+ 2·width` parameters; made for segments with a memory.
@@ -31,6 +36,29 @@ impl PositionSettings for TransformerXl {
     fn adds_to_scores(&self) -> bool {
         true
     }
+
+    /// `table` holds the projected distances, of which there are as many as the call has.
+    fn add_terms(&self, call: &mut Terms) -> Result<(), Error> {
+        let (heads, head_dim) = (call.shape.heads, call.shape.head_dim);
+        let (left, right) = self.reach(call)?;
+        let sizes = [heads, left + 1 + right, head_dim];
+        let table = Slot::new("table", &sizes, "[heads, distances, head_dim]");
+        let vectors = Relative { table, per_head: true, left, right };
+        let by_head = |array| Slot::new(array, &[heads, head_dim], "[heads, head_dim]");
+        let (query_bias, scale) = (Some(by_head("distance")), call.score.scale());
+        call.biases.push(Bias::Relative { vectors, query_bias, scale });
+        call.query_bias = Some(by_head("content"));
+        Ok(())
+    }
+}
+
+impl TransformerXl {
+    /// Distances to either side that are told apart.
+    fn reach(&self, call: &Terms) -> Result<(usize, usize), Error> {
+        let limit = if self.clamp == 0 { usize::MAX } else { self.clamp };
+        let (left, right) = reach(call)?;
+        Ok((left.min(limit), right.min(limit)))
+    }
 }
 
 #[cfg(feature = "burn")]
@@ -46,10 +74,10 @@ mod layer {
 
     use super::TransformerXl;
     use crate::{
-        Error,
-        call::{Bias, Call, Relative, flat},
+        call::flat,
         heads::Heads,
         position::{PositionLayer, Sinusoidal, SinusoidalLayout},
+        slot::Terms,
     };
 
     /// Projection and biases at work.
@@ -78,10 +106,18 @@ mod layer {
     }
 
     impl PositionLayer for TransformerXlLayer {
-        fn add_terms(&self, call: &mut Call) -> Result<(), Error> {
-            let limit = if self.settings.clamp == 0 { usize::MAX } else { self.settings.clamp };
-            let (left, right) = call.reach();
-            let (left, right) = (left.min(limit), right.min(limit));
+        fn array(&self, name: &str, call: &Terms) -> Option<Tensor<1>> {
+            match name {
+                "content" => Some(flat(self.content.val())),
+                "distance" => Some(flat(self.distance.val())),
+                _ => self.table(call),
+            }
+        }
+    }
+
+    impl TransformerXlLayer {
+        fn table(&self, call: &Terms) -> Option<Tensor<1>> {
+            let (left, right) = self.settings.reach(call).ok()?;
             let ([heads, head_dim], width) = (self.content.dims(), self.projection.dims()[0]);
             let waves = Sinusoidal { layout: SinusoidalLayout::Concatenated, ..Default::default() };
             // The paper's R is indexed by query − key, which falls as the distance key − query rises.
@@ -92,11 +128,7 @@ mod layer {
                 .matmul(self.projection.val())
                 .reshape([count, heads, head_dim])
                 .swap_dims(0, 1); // [heads, distances, head_dim]
-            let vectors = Relative { table: flat(table), per_head: true, left, right };
-            let (query_bias, scale) = (Some(flat(self.distance.val())), call.score.scale());
-            call.biases.push(Bias::Relative { vectors, query_bias, scale });
-            call.query_bias = Some(flat(self.content.val()));
-            Ok(())
+            Some(flat(table))
         }
     }
 }

@@ -1,7 +1,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use whatwhere_kernels::attention::{self as kernels, Shape};
 
 use super::ScoreSettings;
+use crate::slot::Slot;
 
 /// Additive: `wᵀ tanh(q + k)`, with q and k the projected states.
 /// Bahdanau et al. 2015, <https://arxiv.org/abs/1409.0473>. `width` parameters; costs a tanh per channel and pair.
@@ -10,6 +12,11 @@ use super::ScoreSettings;
 pub struct Additive {}
 
 impl ScoreSettings for Additive {
+    fn compare(&self, shape: &Shape) -> kernels::Score<Slot> {
+        let sizes = [shape.heads, shape.head_dim];
+        kernels::Score::Additive { weight: Slot::new("weight", &sizes, "[heads, head_dim]") }
+    }
+
     fn is_product(&self) -> bool {
         false
     }
@@ -27,11 +34,7 @@ mod layer {
     };
 
     use super::Additive;
-    use crate::{
-        call::{self, flat},
-        heads::Heads,
-        score::ScoreLayer,
-    };
+    use crate::{call::flat, heads::Heads, score::ScoreLayer};
 
     /// The weight at work.
     #[derive(Module, Debug)]
@@ -50,8 +53,8 @@ mod layer {
     }
 
     impl ScoreLayer for AdditiveLayer {
-        fn compare(&self) -> call::Score {
-            call::Score::Additive { weight: flat(self.weight.val()) }
+        fn array(&self, _name: &str) -> Option<Tensor<1>> {
+            Some(flat(self.weight.val()))
         }
     }
 }

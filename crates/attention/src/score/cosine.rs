@@ -1,9 +1,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use whatwhere_kernels::attention::{self as kernels, Shape};
 use whatwhere_settings::Refuses;
 
 use super::ScoreSettings;
-use crate::Error;
+use crate::{Error, slot::Slot};
 
 /// Cosine: `scale · q·k / (|q| |k|)`, bounded by its scale.
 /// Graves et al. 2014, <https://arxiv.org/abs/1410.5401>. No parameters; scores cannot grow with the norms of q and k.
@@ -28,6 +29,10 @@ impl ScoreSettings for Cosine {
             Err(Error::setting("score.scale", self.scale, "the scale of cosine is above 0"))
         }
     }
+
+    fn compare(&self, _shape: &Shape) -> kernels::Score<Slot> {
+        kernels::Score::Cosine { scale: self.scale }
+    }
 }
 
 #[cfg(feature = "burn")]
@@ -38,24 +43,17 @@ mod layer {
     use burn::{module::Module, tensor::Device};
 
     use super::Cosine;
-    use crate::{call, heads::Heads, score::ScoreLayer};
+    use crate::{heads::Heads, score::ScoreLayer};
 
-    /// Cosine at work.
+    /// Cosine at work; it learns nothing.
     #[derive(Module, Debug)]
-    pub struct CosineLayer {
-        #[module(skip)]
-        scale: f32,
-    }
+    pub struct CosineLayer {}
 
     impl CosineLayer {
-        pub(crate) fn new(settings: &Cosine, _heads: &Heads, _device: &Device) -> Self {
-            Self { scale: settings.scale }
+        pub(crate) fn new(_settings: &Cosine, _heads: &Heads, _device: &Device) -> Self {
+            Self {}
         }
     }
 
-    impl ScoreLayer for CosineLayer {
-        fn compare(&self) -> call::Score {
-            call::Score::Cosine { scale: self.scale }
-        }
-    }
+    impl ScoreLayer for CosineLayer {}
 }

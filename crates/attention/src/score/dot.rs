@@ -1,9 +1,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use whatwhere_kernels::attention::{self as kernels, Shape};
 use whatwhere_settings::Refuses;
 
 use super::ScoreSettings;
-use crate::Error;
+use crate::{Error, slot::Slot};
 
 /// Dot: `scale · q·k`, Luong's dot score with scale 1.
 /// Luong et al. 2015, <https://arxiv.org/abs/1508.04025>. No parameters; T5 uses it and scales its weights instead.
@@ -28,6 +29,10 @@ impl ScoreSettings for Dot {
             Err(Error::setting("score.scale", self.scale, "a scale is a finite number"))
         }
     }
+
+    fn compare(&self, _shape: &Shape) -> kernels::Score<Slot> {
+        kernels::Score::Dot { scale: self.scale }
+    }
 }
 
 #[cfg(feature = "burn")]
@@ -38,24 +43,17 @@ mod layer {
     use burn::{module::Module, tensor::Device};
 
     use super::Dot;
-    use crate::{call, heads::Heads, score::ScoreLayer};
+    use crate::{heads::Heads, score::ScoreLayer};
 
-    /// Dot at work.
+    /// Dot at work; it learns nothing.
     #[derive(Module, Debug)]
-    pub struct DotLayer {
-        #[module(skip)]
-        scale: f32,
-    }
+    pub struct DotLayer {}
 
     impl DotLayer {
-        pub(crate) fn new(settings: &Dot, _heads: &Heads, _device: &Device) -> Self {
-            Self { scale: settings.scale }
+        pub(crate) fn new(_settings: &Dot, _heads: &Heads, _device: &Device) -> Self {
+            Self {}
         }
     }
 
-    impl ScoreLayer for DotLayer {
-        fn compare(&self) -> call::Score {
-            call::Score::Dot { scale: self.scale }
-        }
-    }
+    impl ScoreLayer for DotLayer {}
 }

@@ -28,15 +28,13 @@ mod layer {
     };
 
     use super::General;
-    use crate::{call, heads::Heads, score::ScoreLayer};
+    use crate::{heads::Heads, score::ScoreLayer};
 
     /// The form at work.
     #[derive(Module, Debug)]
     pub struct GeneralLayer {
         /// `[heads, head_dim, head_dim]`.
         pub weight: Param<Tensor<3>>,
-        #[module(skip)]
-        scale: f32,
     }
 
     impl GeneralLayer {
@@ -44,10 +42,7 @@ mod layer {
             let dim = heads.head_dim;
             let bound = (3.0 / dim as f64).sqrt(); // keeps the variance of q
             let uniform = Initializer::Uniform { min: -bound, max: bound };
-            Self {
-                weight: uniform.init([heads.heads, dim, dim], device),
-                scale: 1.0 / (dim as f32).sqrt(),
-            }
+            Self { weight: uniform.init([heads.heads, dim, dim], device) }
         }
     }
 
@@ -55,19 +50,16 @@ mod layer {
         fn queries(&self, q: Tensor<4>) -> Tensor<4> {
             q.matmul(self.weight.val().unsqueeze::<4>())
         }
-
-        fn compare(&self) -> call::Score {
-            call::Score::Dot { scale: self.scale }
-        }
     }
 }
 
 #[cfg(all(test, feature = "burn"))]
 mod tests {
     use burn::tensor::{Device, Distribution, Tensor};
+    use whatwhere_kernels::attention::{self as kernels, Shape};
 
     use super::*;
-    use crate::{call, heads::Heads, score::ScoreLayer};
+    use crate::{heads::Heads, score::ScoreLayer};
 
     #[test]
     fn what_is_computed_is_what_is_said() {
@@ -76,7 +68,8 @@ mod tests {
         let layer = GeneralLayer::new(&General {}, &heads, &device);
         let q = Tensor::<4>::random([1, 1, 1, 16], Distribution::Normal(0.0, 1.0), &device);
         let turned: Vec<f32> = layer.queries(q.clone()).into_data().try_into_vec().unwrap();
-        let call::Score::Dot { scale } = layer.compare() else { unreachable!() };
+        let shape = Shape::square(1, 1, 1, 16);
+        let kernels::Score::Dot { scale } = General {}.compare(&shape) else { unreachable!() };
         let q: Vec<f32> = q.into_data().try_into_vec().unwrap();
         let weight: Vec<f32> = layer.weight.val().into_data().try_into_vec().unwrap();
         for (column, turned) in turned.into_iter().enumerate() {

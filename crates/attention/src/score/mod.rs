@@ -8,16 +8,22 @@ mod scaled_dot;
 
 #[cfg(feature = "burn")]
 use burn::tensor::{Device, Tensor};
+use whatwhere_kernels::attention::{self as kernels, Shape};
 
-use crate::{Error, axis::axis};
 #[cfg(feature = "burn")]
-use crate::{call, heads::Heads};
+use crate::heads::Heads;
+use crate::{Error, axis::axis, slot::Slot};
 
 /// Settings of a score.
 pub trait ScoreSettings {
     /// Refuses settings out of range.
     fn check(&self) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// How queries and keys are compared, over the names of what it learns.
+    fn compare(&self, shape: &Shape) -> kernels::Score<Slot> {
+        kernels::Score::scaled_dot(shape.head_dim)
     }
 
     /// Whether the score is made of products of q and k, which depend on the distance alone after a rotation of both.
@@ -50,8 +56,10 @@ pub trait ScoreLayer {
         q
     }
 
-    /// How queries and keys are then compared.
-    fn compare(&self) -> call::Score;
+    /// The parameter of this name; nothing if [`ScoreSettings::compare`] names none.
+    fn array(&self, _name: &str) -> Option<Tensor<1>> {
+        None
+    }
 }
 
 #[cfg(feature = "burn")]
@@ -60,8 +68,8 @@ impl ScoreLayer for ScoreModule {
         self.role().queries(q)
     }
 
-    fn compare(&self) -> call::Score {
-        self.role().compare()
+    fn array(&self, name: &str) -> Option<Tensor<1>> {
+        self.role().array(name)
     }
 }
 
@@ -69,6 +77,11 @@ impl Score {
     /// Refuses settings out of range.
     pub fn check(&self) -> Result<(), Error> {
         self.role().check()
+    }
+
+    /// How queries and keys are compared, over the names of what it learns.
+    pub fn compare(&self, shape: &Shape) -> kernels::Score<Slot> {
+        self.role().compare(shape)
     }
 
     /// Whether the score is made of products of q and k, which depend on the distance alone after a rotation of both.

@@ -19,24 +19,17 @@ mod layer {
     use burn::{module::Module, tensor::Device};
 
     use super::ScaledDot;
-    use crate::{call, heads::Heads, score::ScoreLayer};
+    use crate::{heads::Heads, score::ScoreLayer};
 
-    /// Scaled dot at work.
+    /// Scaled dot at work; it learns nothing.
     #[derive(Module, Debug)]
-    pub struct ScaledDotLayer {
-        #[module(skip)]
-        scale: f32,
-    }
+    pub struct ScaledDotLayer {}
 
     impl ScaledDotLayer {
-        pub(crate) fn new(_settings: &ScaledDot, heads: &Heads, _device: &Device) -> Self {
-            Self { scale: 1.0 / (heads.head_dim as f32).sqrt() }
+        pub(crate) fn new(_settings: &ScaledDot, _heads: &Heads, _device: &Device) -> Self {
+            Self {}
         }
     }
 
-    impl ScoreLayer for ScaledDotLayer {
-        fn compare(&self) -> call::Score {
-            call::Score::Dot { scale: self.scale }
-        }
-    }
+    impl ScoreLayer for ScaledDotLayer {}
 }

@@ -1,5 +1,5 @@
-//! Tables for [`Bias::ByDistance`](crate::attention::Bias::ByDistance): ALiBi's and T5's, and the gradients of what they
-//! are made of. The kernels know neither; those who make a call do.
+//! Tables for [`Bias::ByDistance`](crate::attention::Bias::ByDistance): ALiBi's and T5's, and the gradients of what
+//! they are made of. The kernels know neither; those who make a call do.
 
 use crate::{Error, error::expect_range};
 
@@ -11,21 +11,52 @@ pub fn alibi_slopes(heads: usize) -> Vec<f32> {
     power(below).chain(power(2 * below).step_by(2)).take(heads).collect()
 }
 
-/// ALiBi's `−slope[head] · |distance|`, `[heads, left + 1 + right]`.
+/// How a table by distance is made of an array with fewer columns: `table[head, distance] = factor · array[head, column]`,
+/// with a column and a factor for each distance. Heads before and after the array's rows have zeros.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Columns {
+    /// Head of the array's first row.
+    pub first: usize,
+    /// Columns of the array.
+    pub width: usize,
+    /// Column and factor for each distance, from the farthest to the left to the farthest to the right.
+    pub of: Vec<(usize, f32)>,
+}
+
+impl Columns {
+    /// ALiBi's `−slope[head] · |distance|` from `[heads, 1]`.
+    pub fn alibi(left: usize, right: usize) -> Self {
+        let far = |distance: isize| (0, -(distance.unsigned_abs() as f32));
+        Self { first: 0, width: 1, of: distances(left, right).map(far).collect() }
+    }
+
+    /// The table, `[heads, distances]`.
+    pub fn table(&self, heads: usize, array: &[f32]) -> Vec<f32> {
+        let rows = array.chunks_exact(self.width);
+        let mut table = vec![0.0; self.first * self.of.len()];
+        for row in rows {
+            table.extend(self.of.iter().map(|(column, factor)| factor * row[*column]));
+        }
+        table.resize(heads * self.of.len(), 0.0);
+        table
+    }
+
+    /// The gradient of an array of `rows` from that of the table.
+    pub fn backward(&self, rows: usize, d_table: &[f32]) -> Vec<f32> {
+        let mut d_array = vec![0.0; rows * self.width];
+        let heads = d_table.chunks_exact(self.of.len()).skip(self.first);
+        for (d_row, d_head) in d_array.chunks_exact_mut(self.width).zip(heads) {
+            for ((column, factor), d) in self.of.iter().zip(d_head) {
+                d_row[*column] += factor * d;
+            }
+        }
+        d_array
+    }
+}
+
+/// ALiBi's table, `[heads, left + 1 + right]`.
 pub fn alibi_table(slopes: &[f32], left: usize, right: usize) -> Vec<f32> {
-    let heads = slopes.iter();
-    heads.flat_map(|slope| distances(left, right).map(move |d| slope * -far(d))).collect()
-}
-
-/// The gradient of [`alibi_table`]'s slopes.
-pub fn alibi_backward(d_table: &[f32], left: usize, right: usize) -> Vec<f32> {
-    let heads = d_table.chunks_exact(left + 1 + right);
-    let slope = |d: &[f32]| distances(left, right).zip(d).map(|(at, d)| -far(at) * d).sum();
-    heads.map(slope).collect()
-}
-
-fn far(distance: isize) -> f32 {
-    distance.unsigned_abs() as f32
+    Columns::alibi(left, right).table(slopes.len(), slopes)
 }
 
 /// The distances of a table, key place − query place.
@@ -83,23 +114,15 @@ impl Buckets {
         )
     }
 
-    /// `[heads, left + 1 + right]` from a value for each head and bucket, `[heads, count]`.
-    pub fn table(&self, values: &[f32], left: usize, right: usize) -> Vec<f32> {
-        let buckets: Vec<usize> = distances(left, right).map(|d| self.index(d)).collect();
-        let heads = values.chunks_exact(self.count);
-        heads.flat_map(|values| buckets.iter().map(|bucket| values[*bucket])).collect()
+    /// The bucket of each distance.
+    pub fn columns(&self, left: usize, right: usize) -> Columns {
+        let of = distances(left, right).map(|distance| (self.index(distance), 1.0)).collect();
+        Columns { first: 0, width: self.count, of }
     }
 
-    /// The gradient of [`Self::table`]'s values.
-    pub fn backward(&self, d_table: &[f32], left: usize, right: usize) -> Vec<f32> {
-        let heads = d_table.chunks_exact(left + 1 + right);
-        let mut d_values = vec![0.0; heads.len() * self.count];
-        for (d_values, d_table) in d_values.chunks_exact_mut(self.count).zip(heads) {
-            for (distance, d) in distances(left, right).zip(d_table) {
-                d_values[self.index(distance)] += d;
-            }
-        }
-        d_values
+    /// T5's table, `[heads, left + 1 + right]`, from a value for each head and bucket.
+    pub fn table(&self, values: &[f32], left: usize, right: usize) -> Vec<f32> {
+        self.columns(left, right).table(values.len() / self.count, values)
     }
 }
 
@@ -150,16 +173,20 @@ mod tests {
             a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
         };
         let d_table = numbers(heads * (left + 1 + right), 5);
-        // Both are linear: `table(x) · d = x · backward(d)`. Sums of 120 terms up to 30.
-        let slopes = numbers(heads, 2);
-        let found = dot(&alibi_table(&slopes, left, right), &d_table);
-        assert!((found - dot(&slopes, &alibi_backward(&d_table, left, right))).abs() < 1e-3);
-        assert_eq!(alibi_table(&[0.5], 2, 1), [-1.0, -0.5, 0.0, -0.5]);
+        // A table is linear in its array: `table(x) · d = x · backward(d)`. Sums of 120 terms up to 30.
+        let agree = |columns: Columns, rows: usize| {
+            let array = numbers(rows * columns.width, 3);
+            let found = dot(&columns.table(heads, &array), &d_table);
+            assert!((found - dot(&array, &columns.backward(rows, &d_table))).abs() < 1e-3);
+        };
+        agree(Columns::alibi(left, right), heads);
+        agree(Columns::alibi(left, right), heads - 1);
+        agree(Columns { first: 1, ..Columns::alibi(left, right) }, heads - 1);
         for bidirectional in [false, true] {
             let buckets = Buckets { count: 8, max_distance: 20, bidirectional };
-            let values = numbers(heads * buckets.count, 3);
-            let found = dot(&buckets.table(&values, left, right), &d_table);
-            assert!((found - dot(&values, &buckets.backward(&d_table, left, right))).abs() < 1e-3);
+            agree(buckets.columns(left, right), heads);
         }
+        let table = [-1.0, -0.5, 0.0, -0.5, 0.0, 0.0, 0.0, 0.0];
+        assert_eq!(Columns::alibi(2, 1).table(2, &[0.5]), table);
     }
 }

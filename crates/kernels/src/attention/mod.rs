@@ -25,7 +25,7 @@ mod shape;
 
 pub use bias::{Bias, Relative};
 pub use call::{Attention, Call, Dropout, Focus, Inputs, Name, Output};
-pub use distance::{Buckets, alibi_backward, alibi_slopes, alibi_table};
+pub use distance::{Buckets, Columns, alibi_slopes, alibi_table};
 pub use feature::{Angles, DELTA_RANGE, Feature, FeatureKind, Layout, Magnitude};
 pub use gradients::Gradients;
 pub use inspect::{Inspection, Pooling};

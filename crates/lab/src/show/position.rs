@@ -8,10 +8,15 @@ use std::{f64::consts::TAU, sync::Arc};
 use burn::tensor::{Device, Tensor, TensorData};
 use whatwhere_attention::{
     Heads, Look, Position,
-    call::{Bias, Call, Feature},
+    call::{Bias, Call, Feature, value},
     position::{PositionLayer, PositionModule},
+    slot::Terms,
 };
-use whatwhere_kernels::attention::{Angles, Score, Shape, pattern::Full, reference};
+use whatwhere_kernels::attention::{
+    Angles, Score, Shape,
+    pattern::{Full, Pattern},
+    reference,
+};
 use whatwhere_settings::reference::choices;
 
 use super::{Page, Picture, Section, choice::named};
@@ -107,17 +112,21 @@ impl Drawn {
 
     /// A call of one query in the middle, and keys as far as asked on both sides.
     fn call(&self) -> Result<Call, Error> {
-        self.call_of(&self.layer)
+        self.call_of(&self.position, &self.layer)
     }
 
-    fn call_of(&self, layer: &PositionModule) -> Result<Call, Error> {
+    fn call_of(&self, position: &Position, layer: &PositionModule) -> Result<Call, Error> {
         let keys = 2 * self.length + 1;
         let shape =
             Shape { queries: 1, ..Shape::square(1, self.heads.heads, keys, self.heads.head_dim) };
-        let mut call = Call::new(shape, Arc::new(Full));
-        call.first_query = self.length;
-        layer.add_terms(&mut call)?;
-        Ok(call)
+        let mut terms = Terms::new(shape, ());
+        terms.first_query = self.length;
+        position.add_terms(&mut terms)?;
+        let full: Arc<dyn Pattern> = Arc::new(Full);
+        Ok(terms.map(full, |slot| {
+            let array = layer.array(slot.array, &terms).expect("an array of the layer");
+            value(slot, array, shape.heads)
+        }))
     }
 
     /// Pictures of the terms an encoding adds to a call.
@@ -147,7 +156,9 @@ impl Drawn {
             }
         }
         let unscaled = match self.position.unscaled() {
-            Some(position) => self.call_of(&position.build(&self.heads, &self.device)?)?.features,
+            Some(position) => {
+                self.call_of(&position, &position.build(&self.heads, &self.device)?)?.features
+            }
             None => Vec::new(),
         };
         for (i, feature) in call.features.iter().enumerate() {

@@ -305,9 +305,9 @@ def distances(
     waves = np.concatenate([np.sin(waves), np.cos(waves)], axis=1).astype(np.float32)
     table = (kit.of(waves) @ projection).reshape(len(back), heads, dim).swapaxes(0, 1)
     return {
-        "kind": "$distances",
+        "kind": "transformer_xl",
+        "clamp": position.get("clamp", 0),
         "table": table,  # (heads, left + 1 + right, head_dim)
-        "left": left,
         "content": position["content"],
         "distance": position["distance"],
     }

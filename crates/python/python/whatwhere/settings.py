@@ -31,7 +31,7 @@ class General(TypedDict, total=False):
     """General: `qᵀ W k / √head_dim`, a learned bilinear form for each head. Luong et al. 2015, <https://arxiv.org/abs/1508.04025>, who do not divide: scores start with the spread of scaled dots, and W can learn any other. `heads · head_dim²` parameters; a dot after one more projection."""
 
     kind: Literal["general"]
-    # (heads, head_dim, head_dim).
+    # [heads, head_dim, head_dim].
     weight: Array
 
 
@@ -39,7 +39,7 @@ class Additive(TypedDict, total=False):
     """Additive: `wᵀ tanh(q + k)`, with q and k the projected states. Bahdanau et al. 2015, <https://arxiv.org/abs/1409.0473>. `width` parameters; costs a tanh per channel and pair."""
 
     kind: Literal["additive"]
-    # (heads, head_dim).
+    # [heads, head_dim].
     weight: Array
 
 
@@ -147,7 +147,7 @@ class Predicted(TypedDict, total=False):
     kind: Literal["predicted"]
     # Keys to either side of the predicted place, the paper's D; default 10.
     radius: int
-    # (batch, heads, queries).
+    # [batch, heads, queries].
     centers: Array
 
 
@@ -181,9 +181,9 @@ class Shaw(TypedDict, total=False):
     reach: int
     # Whether every head has its own tables; default true.
     per_head: bool
-    # (heads or 1, 2·reach + 1, head_dim).
+    # [heads or 1, 2·reach + 1, head_dim].
     keys: Array
-    # (heads or 1, 2·reach + 1, value_dim).
+    # [heads or 1, 2·reach + 1, value_dim].
     values: Array
 
 
@@ -193,11 +193,11 @@ class TransformerXl(TypedDict, total=False):
     kind: Literal["transformer_xl"]
     # Distances beyond this many look alike; 0, the default, tells all apart.
     clamp: int
-    # (width, heads · head_dim).
+    # [width, heads · head_dim].
     projection: Array
-    # (heads, head_dim).
+    # [heads, head_dim].
     content: Array
-    # (heads, head_dim).
+    # [heads, head_dim].
     distance: Array
 
 
@@ -229,7 +229,7 @@ class Polar(TypedDict, total=False):
     channels: float | Sequence[float]
     # Share of the heads that are polar: the first ones, or `[from, to]`; default 1.
     heads: float | Sequence[float]
-    # (heads, channels), kept between −2π and 0; none if left out.
+    # [heads, channels], kept between −2π and 0; none if left out.
     delta: Array
 
 
@@ -247,7 +247,7 @@ class Alibi(TypedDict, total=False):
     kind: Literal["alibi"]
     # Share of the heads that have a slope: the first ones, or `[from, to]`; default 1.
     heads: float | Sequence[float]
-    # (heads that have one,), the paper's if left out.
+    # [heads that have one], the paper's if left out.
     slopes: Array
 
 
@@ -261,22 +261,34 @@ class T5(TypedDict, total=False):
     max_distance: int
     # Whether keys after the query have buckets of their own; default false, for causal layers.
     bidirectional: bool
-    # (heads, buckets).
+    # [heads, buckets].
     table: Array
 
 
 class Scaling(TypedDict, total=False):
     """How the frequencies of rotary are scaled."""
 
-    kind: Literal["none", "linear", "ntk", "dynamic_ntk", "yarn", "llama3"]
+    kind: Literal["none", "linear", "ntk", "dynamic_ntk", "yarn", "longrope", "llama3"]
     # Target length over trained length, 8 in Llama 3.1; no default.
     factor: float
     # Trained length L, 8192 in Llama 3.1; no default.
     length: int
+    # Factor on cosine and sine; default √(1 + ln(factor) / ln(L)).
+    attention_factor: float | None
     # Turns above which a pair stays unchanged, transformers' `beta_fast`; default 32.
     fast: float
+    # With `mscale_all_dim`, cosine and sine are multiplied by the quotient of 0.1 · mscale · ln(factor) + 1 and the same of `mscale_all_dim`, as in DeepSeek; default none.
+    mscale: float | None
+    # See `mscale`; default none.
+    mscale_all_dim: float | None
     # Turns below which a pair is divided by the factor, `beta_slow`; default 1.
     slow: float
+    # Whether the ramp begins and ends at whole pairs; default true.
+    truncate: bool
+    # The same beyond L; no default.
+    long_factor: Sequence[float]
+    # A divisor for each pair, up to L; no default.
+    short_factor: Sequence[float]
     # Waves shorter than L/high stay unchanged; default 4.
     high: float
     # Waves longer than L/low are divided by the factor; default 1.
@@ -287,7 +299,7 @@ class Table(TypedDict, total=False):
     """A bias by head and distance: `table[head, clamp(distance, −left, right) + left]`."""
 
     kind: Literal["table"]
-    # (heads, left + 1 + right).
+    # [heads, left + 1 + right].
     table: Array
     # Distances to the left that are told apart; default 0.
     left: int
