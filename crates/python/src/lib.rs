@@ -83,9 +83,8 @@ mod _native {
         let all = Position::all().into_iter().flat_map(|position| {
             let settings = position.only_of_layers().iter();
             let settings = settings.map(|setting| format!("{}.{setting}", position.name()));
-            settings
-                .chain(position.embeds().then(|| position.name().to_owned()))
-                .collect::<Vec<_>>()
+            let is_refused = position.embeds() || position.asks_keys();
+            settings.chain(is_refused.then(|| position.name().to_owned())).collect::<Vec<_>>()
         });
         all.collect()
     }

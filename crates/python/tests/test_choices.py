@@ -116,7 +116,7 @@ def test_every_name_has_a_case():
     names = _native.names()
     assert kinds(SCORES) == set(names["score"])
     assert kinds(PATTERNS) - {"function"} == set(names["pattern"]) - {"random", "predicted"}
-    assert kinds(POSITIONS) - {"several"} == set(names["position"]) - {"sinusoidal", "learned"}
+    assert kinds(POSITIONS) - {"several"} == set(names["position"]) - set(_native.only_of_layers())
 
 
 def leaves(value):
