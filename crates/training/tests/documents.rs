@@ -17,7 +17,7 @@ const BOTH: &str = "pattern = { kind = 'and', of = ['causal', 'document'] }";
 
 fn settings(pattern: &str, steps: u64) -> RunSettings {
     let text = format!(
-        "[model]\nwidth = 16\nlayers = 2\n[model.attention]\nheads = 2\n{pattern}\n\
+        "[model]\nwidth = 16\nlayers = 2\ninit = 'normal'\n[model.attention]\nheads = 2\n{pattern}\n\
          [training]\nbatch = 4\nlength = 40\nsteps = {steps}\nevaluate_every = 4\nevaluate_batches = 2"
     );
     RunSettings::read(&text, &[]).unwrap()

@@ -95,6 +95,7 @@ fn written_out(mut settings: RunSettings) -> anyhow::Result<RunSettings> {
     plain.alternate.clear();
     let mut table = toml::Table::try_from(plain.attention(site, 0)?)?;
     table.remove("width"); // the model's
+    table.remove("epsilon"); // the model's, too
     if model.family == Family::EncoderDecoder && !model.attention.contains_key("pattern") {
         table.remove("pattern"); // each stack has another
     }
@@ -206,9 +207,9 @@ mod tests {
             ("data.objective", Objective::NAMES),
             ("model.family", &["decoder", "encoder", "encoder_decoder"]),
             ("model.norm", &["rms", "layer"]),
-            ("model.norm_place", &["pre", "post"]),
-            ("model.activation", &["relu", "gelu", "gelu_tanh", "swiglu"]),
-            ("model.init", &["normal", "xavier"]),
+            ("model.norm_place", &["pre", "post", "both", "output"]),
+            ("model.activation", &["relu", "gelu", "gelu_tanh", "silu", "swiglu"]),
+            ("model.init", &["scaled", "normal", "xavier"]),
             ("training.optimizer", &["adamw", "adam", "sgd", "muon"]),
         ] {
             assert_eq!(names(key), expected, "{key}");

@@ -241,11 +241,13 @@ mod tests {
 
     #[test]
     fn brackets_match_across_tokens_and_kinds() {
-        let found = brackets(["f(", "a[", "1", "])", ")", "{", ")}"].map(String::from).into_iter());
+        let found =
+            brackets(["f(", "a[", "1", "])", ")", "{", ")", "}"].map(String::from).into_iter());
         assert_eq!(found[&3], [1, 0]);
         assert_eq!(found.get(&4), None, "nothing is open");
         // A bracket of another kind closes nothing.
         assert_eq!(found.get(&6), None);
+        assert_eq!(found[&7], [5]);
         let found = brackets(["()", "(", "x", ")"].map(String::from).into_iter());
         assert_eq!(found.len(), 1, "brackets within a token need no head");
         assert_eq!(found[&3], [1]);

@@ -45,6 +45,8 @@ fn names(config: &Config) -> Result<Names> {
     let tied = config.flag("tie_word_embeddings", true)?;
     let scaled = config.flag("scale_decoder_outputs", tied)?;
     let factor = if scaled { (config.count("d_model")? as f32).powf(-0.5) } else { 1.0 };
+    let form = config.word_if("feed_forward_proj")?;
+    let gated = form.is_some_and(|form| form.starts_with("gated-"));
     let mut names = Names::default()
         .keep("shared.weight", "embedding.weight")
         .untied("lm_head.weight", "output.weight")
@@ -67,10 +69,10 @@ fn names(config: &Config) -> Result<Names> {
             .norm(&format!("{block}.0.layer_norm"), &format!("{ours}.attention_norm"))
             .norm(&format!("{block}.{last}.layer_norm"), &format!("{ours}.feed_forward_norm"));
         let dense = format!("{block}.{last}.DenseReluDense");
+        let up = if gated { "wi_1" } else { "wi" };
         names = names
-            .linear(&format!("{dense}.wi"), &format!("{ours}.feed_forward.up"))
+            .linear(&format!("{dense}.{up}"), &format!("{ours}.feed_forward.up"))
             .linear(&format!("{dense}.wi_0"), &format!("{ours}.feed_forward.gate"))
-            .linear(&format!("{dense}.wi_1"), &format!("{ours}.feed_forward.up"))
             .linear(&format!("{dense}.wo"), &format!("{ours}.feed_forward.down"));
     }
     Ok(names
