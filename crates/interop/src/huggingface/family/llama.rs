@@ -90,9 +90,14 @@ fn phi3(config: &Config) -> Result<Settings> {
 
 pub(super) fn names(_config: &Config) -> Result<Names> {
     let attention = "decoder.blocks.{}.attention";
-    Ok(norms(linears())
+    Ok(plain()
         .keep("model.layers.{}.self_attn.q_norm.weight", &format!("{attention}.query_norm.gamma"))
         .keep("model.layers.{}.self_attn.k_norm.weight", &format!("{attention}.key_norm.gamma")))
+}
+
+/// All but norms of queries and keys.
+pub(super) fn plain() -> Names {
+    norms(linears())
 }
 
 /// All but norms.

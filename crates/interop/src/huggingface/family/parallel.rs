@@ -180,11 +180,11 @@ fn stablelm(config: &Config) -> Result<Settings> {
         .set_if("attention.bias", bias.then_some("qkv")))
 }
 
-fn stablelm_names(config: &Config) -> Result<Names> {
+fn stablelm_names(_config: &Config) -> Result<Names> {
     // A norm for each head, `{h}`, which is one gain of ours.
     let own = "decoder.blocks.{}.attention";
     let norms = "model.layers.{}.self_attn";
-    Ok(llama::names(config)?
+    Ok(llama::plain()
         .keep(
             &format!("{norms}.q_layernorm.norms.{{h}}.weight"),
             &format!("{own}.query_norm.gamma"),
