@@ -29,8 +29,8 @@ fn olmo2(config: &Config) -> Result<Settings> {
         .set_unless("attention.bias", false, bias))
 }
 
-fn olmo_names(config: &Config) -> Result<Names> {
-    Ok(llama::names(config)?
+fn olmo_names(_config: &Config) -> Result<Names> {
+    Ok(llama::linears()
         .fill("decoder.blocks.{}.attention_norm.gain", 1.0)
         .fill("decoder.blocks.{}.feed_forward_norm.gain", 1.0)
         .fill("decoder.norm.gain", 1.0))
