@@ -4,6 +4,7 @@
 //! counts. `ours` makes our call, `burn` the framework's own, and `worker` talks to the Python process that makes torch's
 //! (`worker.py`, `ways.py`).
 
+mod against;
 mod agree;
 mod burn;
 mod cases;
@@ -26,7 +27,8 @@ use whatwhere_bench::{cpu, format::Format, place::Place, talk::Died};
 use whatwhere_kernels::Simd;
 
 use crate::{
-    cases::{Case, cases},
+    against::Builds,
+    cases::{Case, Measure, cases},
     measure::Session,
     ours::Task,
     table::Row,
@@ -75,6 +77,12 @@ struct Args {
     /// A Python with torch and numpy [default: the one bench/attention makes]
     #[arg(long, value_name = "PATH")]
     python: Option<PathBuf>,
+    /// Another build of this program, in place of torch and burn: is a change slower?
+    #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["python", "memory"])]
+    against: Option<PathBuf>,
+    /// Times cases that are asked for on stdin, for another build
+    #[arg(long, hide = true)]
+    work: bool,
     /// Prints the MiB of one call of ours in this process
     #[arg(long, value_name = "TASK", hide = true)]
     memory_of: Option<Task>,
@@ -97,6 +105,9 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<()> {
     let threads = usize::from(args.threads);
     rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
+    if args.work {
+        return against::work();
+    }
     if let Some(task) = args.memory_of {
         println!("{}", memory::of_this_process(task)?);
         return Ok(());
@@ -110,13 +121,29 @@ fn run(args: &Args) -> Result<()> {
     if cases.is_empty() {
         bail!("no case has '{wanted}' in its name, expected a part of one, such as 'causal'");
     }
+    let format = match (args.json, args.markdown) {
+        (true, _) => Format::Json,
+        (_, true) => Format::Markdown,
+        _ => Format::Table,
+    };
+    let rounds = args.rounds.map(|rounds| rounds as usize);
+    let processor = format!("{}, {}, {threads} threads", cpu::name(), Simd::detect().name());
+    if let Some(other) = &args.against {
+        let mut builds = Builds::start(other, threads)?;
+        let peak = peak::gflops(threads);
+        let timed: Vec<Case> =
+            cases.into_iter().filter(|case| case.measure == Measure::Time).collect();
+        return print(&timed, format, &[processor], |case| {
+            builds.measure(case, |ms| measure::rounds(rounds, args.quick, ms), peak)
+        });
+    }
     let place = Place::make()?;
     let python =
         args.python.clone().unwrap_or_else(|| place.target().join("bench-venv/bin/python"));
     let worker = Worker::start(&place, &python, threads)?;
     let peak = peak::gflops(threads);
     let machine = [
-        format!("{}, {}, {threads} threads", cpu::name(), Simd::detect().name()),
+        processor,
         format!("{peak:.0} GFLOP/s at most, measured"),
         format!(
             "whatwhere {}, {}, torch {}, Python {}",
@@ -126,32 +153,32 @@ fn run(args: &Args) -> Result<()> {
             worker.python,
         ),
     ];
-    let session = Session {
+    let mut session = Session {
         place: &place,
         python,
         threads,
         worker,
-        rounds: args.rounds.map(|rounds| rounds as usize),
+        rounds,
         quick: args.quick,
         memory: args.memory || !args.quick,
         peak,
     };
-    let format = match (args.json, args.markdown) {
-        (true, _) => Format::Json,
-        (_, true) => Format::Markdown,
-        _ => Format::Table,
-    };
-    print(session, &cases, format, &machine)
+    print(&cases, format, &machine, |case| session.measure(case))
 }
 
 /// Measures the cases and prints each as soon as it is known. One that fails does not stop the others.
-fn print(mut session: Session, cases: &[Case], format: Format, machine: &[String]) -> Result<()> {
+fn print(
+    cases: &[Case],
+    format: Format,
+    machine: &[String],
+    mut measure: impl FnMut(&Case) -> Result<Row>,
+) -> Result<()> {
     let mut out = io::stdout().lock();
     format.start::<Row>(machine, &mut out)?;
     let mut failed = Vec::new();
     for (i, case) in cases.iter().enumerate() {
         eprintln!("[{}/{}] {}", i + 1, cases.len(), case.name);
-        match session.measure(case) {
+        match measure(case) {
             Ok(row) => format.row(&row, &mut out)?,
             Err(error) if error.downcast_ref::<Died>().is_some() => {
                 return Err(error.context(case.name.clone()));

@@ -26,7 +26,7 @@ const TURN_MS: f64 = 40.0;
 const MOST_CALLS: f64 = 20.0;
 /// Between turns. torch's threads spin for some milliseconds after a call (6 ms were seen) and then sleep; until
 /// then they would take the other side's cores.
-const SETTLE: Duration = Duration::from_millis(30);
+pub(crate) const SETTLE: Duration = Duration::from_millis(30);
 /// All turns of a case together take about this long, unless the least number of rounds takes longer.
 const CASE_MS: f64 = 3000.0;
 const LEAST_ROUNDS: f64 = 5.0;
@@ -210,21 +210,26 @@ impl Session<'_> {
     }
 
     fn rounds(&self, round_ms: f64) -> usize {
-        match self.rounds {
-            Some(rounds) => rounds,
-            None if self.quick => QUICK_ROUNDS,
-            None => (CASE_MS / round_ms).clamp(LEAST_ROUNDS, MOST_ROUNDS) as usize,
-        }
+        rounds(self.rounds, self.quick, round_ms)
+    }
+}
+
+/// Rounds that were asked for, or as many as fit.
+pub(crate) fn rounds(asked: Option<usize>, quick: bool, round_ms: f64) -> usize {
+    match asked {
+        Some(rounds) => rounds,
+        None if quick => QUICK_ROUNDS,
+        None => (CASE_MS / round_ms).clamp(LEAST_ROUNDS, MOST_ROUNDS) as usize,
     }
 }
 
 /// Calls in one turn, from the time of one.
-fn calls(ms: f64) -> usize {
+pub(crate) fn calls(ms: f64) -> usize {
     (TURN_MS / ms).clamp(1.0, MOST_CALLS) as usize
 }
 
 /// Milliseconds of our fastest call out of some, into buffers that are used again.
-fn time(problem: &Problem, calls: usize) -> Result<f64> {
+pub(crate) fn time(problem: &Problem, calls: usize) -> Result<f64> {
     let mut best = f64::INFINITY;
     let mut buffers = problem.buffers();
     problem.run_into(&mut buffers)?;

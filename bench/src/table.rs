@@ -16,7 +16,7 @@ pub(crate) struct Row {
     pub(crate) rival_ms: Option<f64>,
     /// Rival over ours, of what the case measures: above 1, ours needs less.
     ratio: Option<f64>,
-    target: Option<f64>,
+    pub(crate) target: Option<f64>,
     /// Whether the ratio reaches the target; true where there is none.
     met: bool,
     #[serde(skip_serializing_if = "Option::is_none")]

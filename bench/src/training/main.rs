@@ -64,6 +64,9 @@ struct Args {
     /// A Python with torch, numpy and transformers [default: the one bench/training makes]
     #[arg(long, value_name = "PATH")]
     python: Option<PathBuf>,
+    /// Another build of this program, in place of torch and transformers: is a change slower?
+    #[arg(long, value_name = "PROGRAM", conflicts_with = "python")]
+    against: Option<PathBuf>,
     /// Answers requests on stdin, as the other side does
     #[arg(long, hide = true)]
     work: bool,
@@ -95,8 +98,12 @@ fn run(args: &Args) -> Result<()> {
     let python =
         args.python.clone().unwrap_or_else(|| place.target().join("bench-venv/bin/python"));
     let rounds = args.rounds.map_or(if args.quick { 1 } else { 8 }, |rounds| rounds as usize);
-    let session = Session { place: &place, python, threads, rounds, quick: args.quick };
-    let versions = session.versions()?;
+    let against = args.against.clone();
+    let session = Session { place: &place, python, threads, rounds, quick: args.quick, against };
+    let versions = match args.against {
+        Some(_) => "another build of this program".to_owned(),
+        None => session.versions()?,
+    };
     let machine = [
         format!("{}, {}, {threads} threads", cpu::name(), Simd::detect().name()),
         format!("whatwhere {}, {versions}", env!("CARGO_PKG_VERSION")),

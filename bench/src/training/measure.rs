@@ -28,6 +28,8 @@ pub(crate) struct Session<'p> {
     pub(crate) threads: usize,
     pub(crate) rounds: usize,
     pub(crate) quick: bool,
+    /// Another build of this program, in place of Python's ways.
+    pub(crate) against: Option<PathBuf>,
 }
 
 impl Session<'_> {
@@ -44,7 +46,7 @@ impl Session<'_> {
         let mut rivals = BTreeMap::new();
         for (name, mut side) in self.rivals(case, &parameters)? {
             let found = side.warm(WARM)?;
-            if matches!(case.rival, Rival::Python) {
+            if self.against.is_none() && matches!(case.rival, Rival::Python) {
                 error = error.max(difference(&expected, &found)?);
                 eprintln!("  {name}: largest difference {error:.1e}");
                 if error > TOLERANCE {
@@ -72,6 +74,11 @@ impl Session<'_> {
 
     /// Every way the rival has, ready to step.
     fn rivals(&self, case: &Case, parameters: &Value) -> Result<Vec<(String, Side)>> {
+        if let Some(program) = &self.against {
+            // Another build may draw other first weights, so its losses are its own.
+            let (side, _) = Side::build(program, self.place, self.threads, &case.ours)?;
+            return Ok(vec![("the other build".to_owned(), side)]);
+        }
         let ways: &[&str] = match (&case.rival, &case.ours) {
             (Rival::Ours(name, job), _) => {
                 let (side, _) = Side::ours(self.place, self.threads, job)?;

@@ -20,9 +20,20 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    /// Our program again; builds the model and writes its weights.
+    /// Our program again.
     pub(crate) fn ours(place: &Place, threads: usize, job: &Job) -> Result<(Self, Value)> {
-        let mut command = Command::new(env::current_exe().context("cannot find this program")?);
+        let this = env::current_exe().context("cannot find this program")?;
+        Self::build(&this, place, threads, job)
+    }
+
+    /// A build of this program; makes the model and writes its weights.
+    pub(crate) fn build(
+        program: &Path,
+        place: &Place,
+        threads: usize,
+        job: &Job,
+    ) -> Result<(Self, Value)> {
+        let mut command = Command::new(program);
         command.args(["--work", "--threads", &threads.to_string()]);
         let mut talk = Talk::start("our", &mut command)?;
         let request =
