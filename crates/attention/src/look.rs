@@ -83,13 +83,13 @@ impl Attention {
         let (q, k) = (self.queries(input.x.clone(), input.path), self.keys(memory, input.path));
         let mut call = self.call(&input, input.first, first_key, sizes(&q, &k))?;
         self.add_key_terms(&mut call, &input, &k);
-        // What is mixed of unit vectors, one for each place, is the weights.
+        // What is mixed of unit vectors, one for each position, is the weights.
         call.relative_values = None;
         let [batch, kv_heads, keys, _] = k.dims();
         call.shape.value_dim = keys;
-        let places = Tensor::<2>::eye(keys, &k.device()).unsqueeze::<4>();
-        let places = places.expand([batch, kv_heads, keys, keys]);
-        attend(&call, input.path, q, k, places)
+        let positions = Tensor::<2>::eye(keys, &k.device()).unsqueeze::<4>();
+        let positions = positions.expand([batch, kv_heads, keys, keys]);
+        attend(&call, input.path, q, k, positions)
     }
 
     fn check_scores(&self, input: &Input) -> Result<(), Error> {

@@ -15,7 +15,7 @@ const MAY_KNOW: [(&str, &[&str]); 11] = [
     ("random", &[]),
     ("files", &[]),
     ("settings", &[]),
-    ("kernels", &["random"]),
+    ("kernels", &["random", "settings"]),
     ("attention", &["kernels", "settings"]),
     ("transformer", &["attention", "kernels", "random", "settings"]),
     ("data", &["files", "random", "settings"]),

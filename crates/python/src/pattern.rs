@@ -1,6 +1,6 @@
 //! From the words of a pattern to the kernels' pattern.
 
-use whatwhere_attention::{Heads, pattern::PatternContext};
+use whatwhere_attention::pattern::PatternContext;
 use whatwhere_kernels::attention::{Shape, pattern as kernels};
 
 use crate::{Error, arrays::Arrays, call::Moment, mask::Mask, settings::Settings};
@@ -24,9 +24,8 @@ pub(crate) fn build<'a>(
         }
     };
     word.check_arrays(word.choice.name(), known)?;
-    let Shape { heads, kv_heads, head_dim, .. } = *shape;
     let context = PatternContext {
-        heads: Heads { width: heads * head_dim, heads, kv_heads, head_dim },
+        heads: shape.heads,
         documents: moment.documents.as_deref(),
         first_query: moment.first_query,
         centers,

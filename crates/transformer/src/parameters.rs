@@ -25,7 +25,7 @@ pub enum Role {
     Gain,
     /// Of a norm or a linear layer.
     Bias,
-    /// What encodings, scores and patterns learn: tables by place or distance, slopes, temperatures.
+    /// What encodings, scores and patterns learn: tables by position or distance, slopes, temperatures.
     Table,
 }
 

@@ -122,7 +122,7 @@ fn projections(layer: &mut Attention) -> [&mut Linear; 4] {
     [&mut layer.query, &mut layer.key, &mut layer.value, &mut layer.output]
 }
 
-/// Places added to embeddings, by an encoding without parameters.
+/// Positions added to embeddings, by an encoding without parameters.
 fn add_places(x: Tensor<3>, settings: &AttentionSettings) -> Tensor<3> {
     settings.build(&Device::flex()).unwrap().position[0].embed(x, 0).unwrap()
 }

@@ -116,7 +116,7 @@ impl Head<'_> {
         attention.simd.run(Prepare {
             preparation: &self.preparation,
             side: Side::Query,
-            first_place: attention.first_query + rows.start,
+            first_position: attention.first_query + rows.start,
             raw,
             prepared,
         });
@@ -157,7 +157,7 @@ impl Head<'_> {
             attention.simd.run(Prepare {
                 preparation: &self.preparation,
                 side: Side::Key,
-                first_place: attention.first_key + range.start,
+                first_position: attention.first_key + range.start,
                 raw,
                 prepared,
             });
@@ -177,7 +177,7 @@ impl Head<'_> {
         Keys { range, rows, cols }
     }
 
-    /// The tile of places of some queries and keys, both given by index.
+    /// The tile of positions of some queries and keys, both given by index.
     pub(crate) fn tile(&self, queries: Range<usize>, keys: Range<usize>) -> Tile {
         let attention = self.attention();
         let shift = |range: Range<usize>, by: usize| range.start + by..range.end + by;

@@ -2,7 +2,7 @@
 //! `φ(x) = elu(x) + 1`. The sums run over all keys, or in causal attention over the keys `j ≤ i`.
 //! Katharopoulos et al. 2020, <https://arxiv.org/abs/2006.16236>. For long sequences and cheap decoding: time grows
 //! with the length, not with its square, and a [`LinearState`] of constant size holds the past. No key can be singled
-//! out as sharply as by softmax, and nothing depends on places; scores are not scaled by `1/√head_dim`.
+//! out as sharply as by softmax, and nothing depends on positions; scores are not scaled by `1/√head_dim`.
 //!
 //! A causal pass walks through chunks of tokens and carries `S` and `Z`: with the features `Q`, `K` of a chunk,
 //! `out = Q·S + lower(Q·Kᵀ)·V`, then `S += Kᵀ·V`. Calls with few heads are also cut into segments, whose sums are

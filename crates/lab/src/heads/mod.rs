@@ -46,7 +46,7 @@ pub struct HeadFigures {
     pub previous: Option<Figure>,
     /// On the first key.
     pub first: Option<Figure>,
-    /// On the query's own place.
+    /// On the query's own position.
     pub itself: Option<Figure>,
     /// On the offset, key minus query, that has most, among those that half of the queries have.
     pub offset: Option<(i64, Figure)>,
@@ -58,7 +58,7 @@ pub struct HeadFigures {
     pub bracket: Option<Figure>,
     /// Mean entropy in nats, and that of a uniform head.
     pub entropy: [f64; 2],
-    /// What the spread of its scores comes from; nothing where places are mixed into content, or nothing spreads.
+    /// What the spread of its scores comes from; nothing where positions are mixed into content, or nothing spreads.
     pub shares: Option<Shares>,
     /// Nats per token by which the loss grows without it.
     pub loss_without: Option<f64>,

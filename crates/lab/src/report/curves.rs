@@ -1,4 +1,4 @@
-//! The charts of a report: learning, lengths, places, cost.
+//! The charts of a report: learning, lengths, positions, cost.
 
 use crate::{
     chart::{Axis, Dot, Lines, Scatter, Series},
@@ -41,10 +41,10 @@ pub(super) fn all(results: &Results) -> Vec<Chart> {
             lengths(results),
         ));
         charts.push(lines(
-            "places",
-            "In the longest windows: the mean loss of the places up to each point. A model that uses a longer context falls; \
+            "positions",
+            "In the longest windows: the mean loss of the positions up to each point. A model that uses a longer context falls; \
              one that loses its way rises.",
-            places(results),
+            positions(results),
         ));
     }
     charts.push(Chart {
@@ -138,16 +138,16 @@ pub(super) fn by_length(name: &str, runs: &[Vec<AtLength>], measure: Measure) ->
         .collect()
 }
 
-fn places(results: &Results) -> Lines {
+fn positions(results: &Results) -> Lines {
     let series: Vec<Series> = trained(results)
         .filter_map(|cell| {
             let run = cell.runs().first()?;
             let plain = run.lengths.iter().filter(|at| at.scaling.is_none());
             let longest = plain.filter_map(|at| at.figures.as_ref()).next_back()?;
-            // Places have nats per token; bits per byte of them are in the same proportion as of the whole.
+            // Positions have nats per token; bits per byte of them are in the same proportion as of the whole.
             let scale = at_lengths(results).of(&longest.whole)? / longest.whole.loss;
-            let points = longest.places.iter();
-            let points = points.map(|(place, loss)| (*place as f64, *loss * scale)).collect();
+            let points = longest.positions.iter();
+            let points = points.map(|(position, loss)| (*position as f64, *loss * scale)).collect();
             Some(Series { name: cell.name.clone(), points, band: None, dashed: false })
         })
         .collect();

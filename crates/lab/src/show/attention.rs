@@ -211,7 +211,7 @@ impl Drawn<'_> {
         let most = most.fold(1.0, f64::max);
         let chart = Lines {
             title: format!("{}: keys that share a query's weight", heading(self.seen)),
-            x: Axis::linear("place of the query"),
+            x: Axis::linear("position of the query"),
             y: Axis::linear("keys (e to the entropy)").with_range(0.0, 1.05 * most),
             series,
             marks: false,
@@ -228,10 +228,10 @@ impl Drawn<'_> {
         let (queries, keys) = self.words();
         let best = self.inspection.top(0, head, 0..queries.len(), STRONGEST)?;
         let mut table = vec![vec!["query".to_owned(), "attends most to".to_owned()]];
-        for (place, (query, best)) in queries.iter().zip(best).enumerate() {
+        for (position, (query, best)) in queries.iter().zip(best).enumerate() {
             let named = best.iter().map(|(key, w)| format!("{key} {} ({w:.2})", keys[*key]));
             let named: Vec<String> = named.collect();
-            table.push(vec![format!("{place} {query}"), named.join(", ")]);
+            table.push(vec![format!("{position} {query}"), named.join(", ")]);
         }
         Ok(table)
     }

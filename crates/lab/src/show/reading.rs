@@ -148,7 +148,7 @@ impl<'a> Reading<'a> {
 /// Where documents start, as in batches: the token that ends one starts the next.
 pub(crate) fn document_starts(run: &Run, tokens: &[u32]) -> Vec<usize> {
     let end = run.tokenizer().ok().and_then(Tokenizer::end);
-    let ends = (1..tokens.len()).filter(|place| Some(tokens[*place]) == end);
+    let ends = (1..tokens.len()).filter(|position| Some(tokens[*position]) == end);
     std::iter::once(0).chain(ends).collect()
 }
 

@@ -54,7 +54,7 @@ pub fn split(reading: &Reading, heads: &Heads) -> Result<Page, Error> {
         }
     }
     let mut words = [
-        "The terms of a score add up to it: content is what the tokens alone say, position what their places alone say, \
+        "The terms of a score add up to it: content is what the tokens alone say, position what their positions alone say, \
          interaction what only both together say. Below each map stands what its term is.",
         "Spread of each kind of term: the standard deviation over the visible keys of a query, which is what the softmax sees; \
          it does not see what all keys of a query have in common.",
@@ -82,7 +82,7 @@ pub fn terms(reading: &Reading, seen: &Seen) -> Result<(Terms, Option<String>), 
     Ok((terms.map_err(|error| Error::Attention(error.into()))?, note))
 }
 
-/// What places added to embeddings contribute to q and k of a layer; or why that cannot be said, if there are any.
+/// What positions added to embeddings contribute to q and k of a layer; or why that cannot be said, if there are any.
 fn added_places(
     reading: &Reading,
     seen: &Seen,
@@ -94,10 +94,11 @@ fn added_places(
     if stack.position.is_empty() {
         return Ok((None, None));
     }
-    let why = |reason: &str| Ok((None, Some(format!("Content holds the place, too: {reason}."))));
+    let why =
+        |reason: &str| Ok((None, Some(format!("Content holds the position, too: {reason}."))));
     if seen.layer > 0 || seen.site == Site::Cross {
         return why(
-            "places were added to the embeddings, and the layers before this one have mixed the two",
+            "positions were added to the embeddings, and the layers before this one have mixed the two",
         );
     }
     let call = look.call();

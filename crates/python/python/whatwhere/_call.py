@@ -24,7 +24,7 @@ class Kit(Protocol):
     def check(self, name: str, array: Any) -> None:
         """Refuses what the kernels cannot read."""
 
-    def places(self, first: int, count: int) -> Any:
+    def positions(self, first: int, count: int) -> Any:
         """Integers in a row."""
 
     def of(self, array: np.ndarray[Any, Any]) -> Any:
@@ -208,7 +208,7 @@ def count(name: str, value: Any) -> int:
     except TypeError:
         raise ValueError(f"{name} = {value!r}, expected a whole number") from None
     if not 0 <= number < 1 << 32:
-        raise ValueError(f"{name} = {number} is outside the places from 0 to 2³²")
+        raise ValueError(f"{name} = {number} is outside the positions from 0 to 2³²")
     return number
 
 
@@ -261,14 +261,14 @@ def through_weight(kit: Kit, query: Any, score: Mapping[str, Any]) -> tuple[Any,
 def seen(
     kit: Kit, function: Callable[..., Any], query: Any, key: Any, first_query: int, first_key: int
 ) -> Any:
-    """Asks a function about all pairs at once, as FlexAttention's mask_mod: places in, truth out."""
+    """Asks a function about all pairs at once, as FlexAttention's mask_mod: positions in, truth out."""
     batch, heads, queries, _ = query.shape
     keys = key.shape[2]
     found = function(
-        kit.places(0, batch).reshape(-1, 1, 1, 1),
-        kit.places(0, heads).reshape(-1, 1, 1),
-        kit.places(first_query, queries).reshape(-1, 1),
-        kit.places(first_key, keys),
+        kit.positions(0, batch).reshape(-1, 1, 1, 1),
+        kit.positions(0, heads).reshape(-1, 1, 1),
+        kit.positions(first_query, queries).reshape(-1, 1),
+        kit.positions(first_key, keys),
     )
     if not kit.is_array(found) or not kit.is_bool(found):
         raise ValueError("the pattern's function returned something else than an array of booleans")

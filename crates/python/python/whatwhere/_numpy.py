@@ -27,7 +27,7 @@ class _Arrays:
         if array.dtype != np.float32:
             raise ValueError(f"{name} is {array.dtype}, expected float32, in which the kernels compute")
 
-    def places(self, first: int, count: int) -> Any:
+    def positions(self, first: int, count: int) -> Any:
         return np.arange(first, first + count)
 
     def of(self, array: np.ndarray[Any, Any]) -> Any:
@@ -127,7 +127,7 @@ def attention(
         score: how alike a query and a key are: "scaled_dot", "dot", "general", "additive", "cosine".
         pattern: which keys a query may see: "full", "causal", "window", "dilated", "strided", "fixed", "random",
             "global", "prefix", "document", "predicted", "and", "or"; or a function of (batch, head, query, key), which
-            gets arrays of places and returns booleans. Cost follows the pattern.
+            gets arrays of positions and returns booleans. Cost follows the pattern.
         position: one encoding or a list: "rotary", "polar", "single_angle", "alibi", "t5", "table", "shaw",
             "transformer_xl", "none". Learned arrays are handed in: {"kind": "t5", "table": table}.
         mixing: "softmax", or "linear" (elu + 1) with the patterns "full" and "causal".
@@ -138,7 +138,7 @@ def attention(
         is_causal: joins the causal pattern to another one; upper-left, as in torch.
         scale: factor on the scores instead of 1/√head_dim.
         enable_gqa: allows fewer key heads: query head h reads key head h // (heads // kv_heads).
-        first_query, first_key: places of the first query and key; in decoding, the number of tokens before.
+        first_query, first_key: positions of the first query and key; in decoding, the number of tokens before.
         key_lengths: keys of each sequence that are not padding.
         documents: where documents start, one list for all sequences or one for each; for pattern "document".
         return_lse: also return each row's log Σ exp(score), (batch, heads, queries).

@@ -43,7 +43,7 @@ class _Tensors:
         if array.layout != torch.strided:
             raise ValueError(f"{name} is {array.layout}, expected torch.strided")
 
-    def places(self, first: int, count: int) -> Any:
+    def positions(self, first: int, count: int) -> Any:
         return torch.arange(first, first + count)
 
     def of(self, array: np.ndarray[Any, Any]) -> Any:

@@ -114,7 +114,7 @@ impl Pass<'_> {
         attention.simd.run(PrepareBackward {
             preparation: &self.head.preparation,
             side: Side::Key,
-            first_place: attention.first_key + range.start,
+            first_position: attention.first_key + range.start,
             raw: &self.head.k[range.start * dim..range.end * dim],
             d_prepared: &mut d_keys[..range.len() * width],
             d_raw: d_k,
@@ -137,7 +137,7 @@ impl Pass<'_> {
         attention.simd.run(PrepareBackward {
             preparation: &self.head.preparation,
             side: Side::Query,
-            first_place: attention.first_query + rows.start,
+            first_position: attention.first_query + rows.start,
             raw: &self.head.q[rows.start * dim..rows.end * dim],
             d_prepared: &mut scratch.d_queries[..rows.len() * width],
             d_raw: d_q,

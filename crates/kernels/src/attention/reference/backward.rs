@@ -351,7 +351,7 @@ mod tests {
         ]
     }
 
-    /// Queries at places 2 to 4 and keys at places 1 to 4, under a causal pattern.
+    /// Queries at positions 2 to 4 and keys at positions 1 to 4, under a causal pattern.
     fn base() -> Attention<'static> {
         let shape = Shape {
             batch: 2,

@@ -146,8 +146,8 @@ impl<'c, 'a> Reference<'c, 'a> {
     fn form_head(&self, batch: usize, head: usize) -> Formed {
         let shape = &self.attention.shape;
         let queries = (0..shape.queries).map(|query| {
-            let place = self.attention.first_query + query;
-            self.form(head, Side::Query, place, &self.biased_query(Row { batch, head, query }))
+            let position = self.attention.first_query + query;
+            self.form(head, Side::Query, position, &self.biased_query(Row { batch, head, query }))
         });
         let keys = (0..shape.keys).map(|key| {
             let k = &self.values.k[self.k_range(batch, head, key)];
@@ -197,13 +197,12 @@ impl<'c, 'a> Reference<'c, 'a> {
 
     /// What dropout and focus multiply a weight by.
     fn weight_factor(&self, row: Row, key: usize) -> f64 {
-        let Pair { batch, head, query, key: place } = self.pair(row, key);
-        let dropout = self
-            .attention
-            .dropout
-            .map_or(1.0, |dropout| f64::from(dropout.row(batch, head, query).factor(place as u32)));
+        let Pair { batch, head, query, key: position } = self.pair(row, key);
+        let dropout = self.attention.dropout.map_or(1.0, |dropout| {
+            f64::from(dropout.row(batch, head, query).factor(position as u32))
+        });
         let focus = self.values.learned.focus.as_ref().map_or(1.0, |focus| {
-            let off = place as f64 - focus.centers[self.row_index(row)];
+            let off = position as f64 - focus.centers[self.row_index(row)];
             (-off * off / (2.0 * f64::from(focus.deviation).powi(2))).exp()
         });
         dropout * focus
