@@ -4,7 +4,10 @@
 
 use rayon::prelude::*;
 
-use crate::{Error, Simd};
+use crate::{
+    Error, Simd,
+    error::{expect_lens, expect_nonzero},
+};
 
 /// Rows of one task; fixed, so that sums of gradients do not depend on the number of threads.
 const ROWS: usize = 64;
@@ -64,14 +67,10 @@ impl Norm<'_> {
         d_bias: &mut [f32],
     ) -> Result<(), Error> {
         let width = self.check(x, &[("d_out", d_out.len()), ("d_x", d_x.len())], kept)?;
-        for (what, found, expected) in [
+        expect_lens([
             ("d_gain", d_gain.len(), width),
             ("d_bias", d_bias.len(), self.bias.map_or(0, <[f32]>::len)),
-        ] {
-            if found != expected {
-                return Err(Error::Length { what, found, expected });
-            }
-        }
+        ])?;
         let simd = Simd::detect();
         let sums: Vec<(Vec<f32>, Vec<f32>)> = d_x
             .par_chunks_mut(ROWS * width)
@@ -150,18 +149,12 @@ impl Norm<'_> {
         kept: &[f32],
     ) -> Result<usize, Error> {
         let width = self.gain.len();
-        if width == 0 {
-            return Err(Error::Zero { what: "gain" });
-        }
+        expect_nonzero([("gain", width)])?;
         let rows = x.len() / width;
         let bias = self.bias.map(|bias| ("bias", bias.len(), width));
         let lengths = [("x", x.len(), rows * width), ("kept", kept.len(), rows * 2)];
         let alike = alike.iter().map(|(what, found)| (*what, *found, x.len()));
-        for (what, found, expected) in lengths.into_iter().chain(bias).chain(alike) {
-            if found != expected {
-                return Err(Error::Length { what, found, expected });
-            }
-        }
+        expect_lens(lengths.into_iter().chain(bias).chain(alike))?;
         Ok(width)
     }
 }
@@ -190,10 +183,7 @@ fn sum<const N: usize>(slices: [&[f32]; N], value: impl Fn([f32; N]) -> f32) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn numbers(count: usize, seed: usize) -> Vec<f32> {
-        (0..count).map(|i| (((i + seed) * 7919 % 1013) as f32 - 480.0) / 300.0).collect()
-    }
+    use crate::testing::numbers;
 
     /// `Σ d_out · norm(x)` by the definition, in f64.
     fn dot(norm: &Norm, x: &[f64], gain: &[f64], bias: &[f64], d_out: &[f32]) -> f64 {
