@@ -101,7 +101,7 @@ pub use input::{Input, Path};
 #[cfg(feature = "burn")]
 pub use layer::{Attention, attend};
 #[cfg(feature = "burn")]
-pub use look::Look;
+pub use look::CallView;
 pub use mixing::Mixing;
 pub use pattern::Pattern;
 pub use position::Position;

@@ -104,7 +104,7 @@ pub(crate) fn angles(
 ) -> Result<Arc<Angles>, Error> {
     let positions = call.positions();
     check(&positions, frequencies.len())?;
-    Ok(Angles::kept(frequencies, positions, amplitude))
+    Ok(Angles::cached(frequencies, positions, amplitude))
 }
 
 /// How far keys stand from queries to the left and to the right.

@@ -3,13 +3,13 @@
 use whatwhere_attention::pattern::PatternContext;
 use whatwhere_kernels::attention::{Shape, pattern as kernels};
 
-use crate::{Error, arrays::Arrays, call::Moment, mask::Mask, settings::Settings};
+use crate::{Error, arrays::Arrays, call::CallArgs, mask::Mask, settings::Settings};
 
 /// The pattern of a call: the one asked for, padding hidden, and what a mask hides.
 pub(crate) fn build<'a>(
     settings: &Settings,
     shape: &Shape,
-    moment: &Moment,
+    args: &CallArgs,
     arrays: &Arrays<'a>,
     mask: Option<Mask<'a>>,
 ) -> Result<Box<dyn kernels::Pattern + 'a>, Error> {
@@ -26,12 +26,12 @@ pub(crate) fn build<'a>(
     word.check_arrays(word.choice.name(), known)?;
     let context = PatternContext {
         heads: shape.heads,
-        documents: moment.documents.as_deref(),
-        first_query: moment.first_query,
+        documents: args.documents.as_deref(),
+        first_query: args.first_query,
         centers,
     };
     let mut built: Box<dyn kernels::Pattern + 'a> = word.choice.build(&context)?;
-    if let Some(lengths) = &moment.key_lengths {
+    if let Some(lengths) = &args.key_lengths {
         built = Box::new(kernels::And(kernels::KeyLengths::new(lengths.clone())?, built));
     }
     if let Some(mask) = mask {

@@ -55,10 +55,38 @@ impl std::ops::AddAssign for Part {
     }
 }
 
-/// The loss of `[positions, width]` states as one operation; nothing on other backends than the CPU's.
-fn fused_loss(model: &Model, hidden: Tensor<2>, targets: Targets) -> Option<BatchLoss> {
-    let (loss, sum) = model.cross_entropy(hidden, targets)?;
-    Some(BatchLoss { loss, nats: sum.nats, right: sum.correct })
+/// The loss of `[positions, width]` states: one operation on the CPU, the framework's own on other backends and where the
+/// composed path is asked for.
+fn loss(model: &Model, hidden: Tensor<2>, targets: Targets, path: Path) -> BatchLoss {
+    if path != Path::Composed
+        && let Some((loss, sum)) = model.cross_entropy(hidden.clone(), targets)
+    {
+        return BatchLoss { loss, nats: sum.nats, right: sum.correct };
+    }
+    composed(model.logits(hidden.unsqueeze_dim(0)).squeeze_dim::<2>(0), targets)
+}
+
+/// The loss of `[positions, vocabulary]` logits by the framework's operations.
+fn composed(logits: Tensor<2>, targets: Targets) -> BatchLoss {
+    let device = logits.device();
+    let log_probabilities = activation::log_softmax(logits, 1);
+    let tokens: Vec<i32> = targets.tokens.iter().map(|target| *target as i32).collect();
+    let tokens = Tensor::<1, Int>::from_data(tokens.as_slice(), &device);
+    let best = log_probabilities.clone().argmax(1).squeeze_dim::<1>(1);
+    let right = best.equal(tokens.clone()).int().sum().into_scalar::<i64>() as u64;
+    let aimed = log_probabilities.clone().gather(1, tokens.unsqueeze_dim(1));
+    let mut each = aimed.squeeze_dim::<1>(1).neg();
+    let smoothing = f64::from(targets.smoothing);
+    if smoothing > 0.0 {
+        let even = log_probabilities.mean_dim(1).squeeze_dim::<1>(1).neg();
+        each = each * (1.0 - smoothing) + even * smoothing;
+    }
+    if let Some(weights) = targets.weights {
+        each = each * Tensor::from_data(weights, &device);
+    }
+    let loss = each.sum();
+    let nats = f64::from(loss.clone().into_scalar::<f32>());
+    BatchLoss { loss, nats, right }
 }
 
 impl Loaded {
@@ -120,12 +148,7 @@ impl Loaded {
             weights: self.weights.as_deref(),
             smoothing: smoothing as f32,
         };
-        if mode.path != Path::Composed
-            && let Some(batch_loss) = fused_loss(model, hidden.clone(), targets)
-        {
-            return Ok(batch_loss);
-        }
-        Ok(self.composed(model.logits(hidden.unsqueeze_dim(0)).squeeze_dim::<2>(0), smoothing))
+        Ok(loss(model, hidden, targets, mode.path))
     }
 
     /// The loss of the batch, apart for positions of a row below each of `ends` and not below the one before.
@@ -154,8 +177,8 @@ impl Loaded {
             let weights: Option<Vec<f32>> =
                 self.weights.as_ref().map(|all| members.iter().map(|index| all[*index]).collect());
             let targets = Targets { tokens: &tokens, weights: weights.as_deref(), smoothing: 0.0 };
-            let batch_loss = fused_loss(model, hidden.clone().select(0, rows), targets)
-                .expect("evaluation runs on the CPU");
+            let batch_loss =
+                loss(model, hidden.clone().select(0, rows), targets, Mode::default().path);
             let weight = weights.map_or(tokens.len() as f64, |weights| {
                 weights.iter().map(|weight| f64::from(*weight)).sum()
             });
@@ -182,28 +205,6 @@ impl Loaded {
         };
         let [rows, length, width] = hidden.dims();
         Ok(hidden.reshape([rows * length, width]))
-    }
-
-    /// The loss of `[positions, vocabulary]` logits by the framework's operations.
-    fn composed(&self, logits: Tensor<2>, smoothing: f64) -> BatchLoss {
-        let device = logits.device();
-        let log_probabilities = activation::log_softmax(logits, 1);
-        let targets: Vec<i32> = self.targets.iter().map(|target| *target as i32).collect();
-        let targets = Tensor::<1, Int>::from_data(targets.as_slice(), &device);
-        let best = log_probabilities.clone().argmax(1).squeeze_dim::<1>(1);
-        let right = best.equal(targets.clone()).int().sum().into_scalar::<i64>() as u64;
-        let aimed = log_probabilities.clone().gather(1, targets.unsqueeze_dim(1));
-        let mut each = aimed.squeeze_dim::<1>(1).neg();
-        if smoothing > 0.0 {
-            let even = log_probabilities.mean_dim(1).squeeze_dim::<1>(1).neg();
-            each = each * (1.0 - smoothing) + even * smoothing;
-        }
-        if let Some(weights) = &self.weights {
-            each = each * Tensor::from_data(weights.as_slice(), &device);
-        }
-        let loss = each.sum();
-        let nats = f64::from(loss.clone().into_scalar::<f32>());
-        BatchLoss { loss, nats, right }
     }
 }
 

@@ -1,4 +1,4 @@
-//! A model: embeddings, one or two stacks, and the way back to tokens.
+//! A model: embeddings, one or two stacks, and the output projection to logits.
 
 use burn::{
     module::{Module, ModuleVisitor, Param},

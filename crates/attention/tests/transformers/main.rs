@@ -89,10 +89,10 @@ impl Model {
     }
 
     fn layer_norm(&self, x: Tensor<3>, name: &str, epsilon: f32) -> Tensor<3> {
-        let centred = x.clone() - x.mean_dim(2);
-        let deviation = (centred.clone().powi_scalar(2).mean_dim(2) + epsilon).sqrt();
+        let centered = x.clone() - x.mean_dim(2);
+        let deviation = (centered.clone().powi_scalar(2).mean_dim(2) + epsilon).sqrt();
         let weight = self.vector(&format!("{name}.weight"));
-        centred / deviation * weight + self.vector(&format!("{name}.bias"))
+        centered / deviation * weight + self.vector(&format!("{name}.bias"))
     }
 
     fn rms_norm(&self, x: Tensor<3>, name: &str) -> Tensor<3> {

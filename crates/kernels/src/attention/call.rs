@@ -241,20 +241,7 @@ impl Attention<'_> {
             expect_len("query bias", u.len(), heads * head_dim)?;
         }
         self.check_features()?;
-        match self.score {
-            Score::Dot { scale } | Score::Cosine { scale } => {
-                expect_range("scale", scale, scale.is_finite(), "the finite numbers")?;
-            }
-            Score::Additive { weight } => {
-                expect_len("additive weight", weight.len(), heads * head_dim)?;
-                if !self.features.is_empty() {
-                    return Err(Error::Combination {
-                        what: "additive score with rotary or polar features",
-                        reason: "tanh(q + k) does not depend on the distance after a rotation",
-                    });
-                }
-            }
-        }
+        self.score.check(&self.shape, !self.features.is_empty())?;
         if let Some(cap) = self.soft_cap {
             expect_range("soft_cap", cap, cap > 0.0 && cap.is_finite(), "(0, ∞)")?;
         }

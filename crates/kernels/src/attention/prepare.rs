@@ -7,7 +7,7 @@
 use pulp::{Simd, WithSimd};
 
 use crate::{
-    attention::{Attention, DELTA_RANGE, Feature, FeatureKind, Layout, Magnitude, Score},
+    attention::{Attention, DELTA_RANGE, Feature, FeatureKind, Layout, Magnitude},
     simd::{math, rows::dot},
 };
 
@@ -71,7 +71,7 @@ impl<'a> Preparation<'a> {
 
     /// Whether prepared keys are the raw keys.
     pub(crate) fn keys_are_raw(&self) -> bool {
-        self.features.is_empty() && matches!(self.attention.score, Score::Dot { .. })
+        self.features.is_empty() && self.attention.score.takes_raw_keys()
     }
 
     fn bias(&self, side: Side) -> Option<&'a [f32]> {
@@ -79,16 +79,6 @@ impl<'a> Preparation<'a> {
         match side {
             Side::Query => self.attention.query_bias.map(|u| &u[self.head * dim..][..dim]),
             Side::Key => None,
-        }
-    }
-
-    /// The factor a side carries, and whether its rows are brought to length 1.
-    fn scale(&self, side: Side) -> (f32, bool) {
-        match (self.attention.score, side) {
-            (Score::Dot { scale }, Side::Query) => (scale, false),
-            (Score::Cosine { scale }, Side::Query) => (scale, true),
-            (Score::Cosine { .. }, Side::Key) => (1.0, true),
-            (Score::Dot { .. }, Side::Key) | (Score::Additive { .. }, _) => (1.0, false),
         }
     }
 }
@@ -112,7 +102,7 @@ impl WithSimd for Prepare<'_> {
         let Self { preparation, side, first_position, raw, prepared } = self;
         let dim = preparation.attention.shape.head_dim;
         let width = preparation.attention.width(preparation.head);
-        let (scale, unit) = preparation.scale(side);
+        let (scale, unit) = preparation.attention.score.preparation(side);
         let rows = raw.chunks_exact(dim).zip(prepared.chunks_exact_mut(width));
         for (position, (raw, prepared)) in (first_position..).zip(rows) {
             form_row(s, preparation, side, position, raw, prepared);
@@ -205,7 +195,7 @@ impl WithSimd for PrepareBackward<'_> {
         } = self;
         let dim = preparation.attention.shape.head_dim;
         let width = preparation.attention.width(preparation.head);
-        let (scale, unit) = preparation.scale(side);
+        let (scale, unit) = preparation.attention.score.preparation(side);
         let formed = &mut row[..width];
         let rows = raw
             .chunks_exact(dim)

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn bends_and_their_slopes_agree_with_the_definition() {
+    fn activations_and_their_slopes_agree_with_the_definition() {
         // No value where ReLU has its corner; up to ±4, beyond which the series in f64 has no digits left for a slope.
         let x: Vec<f32> = (0..20_001).map(|i| (i as f32 - 10_000.3) / 2500.0).collect();
         for activation in Activation::ALL {

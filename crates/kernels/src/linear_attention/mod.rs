@@ -59,7 +59,7 @@ pub struct LinearOutput {
     /// `[batch, heads, queries, value_dim]`; zeros where a row has no keys.
     pub out: Vec<f32>,
     /// The denominator of each row, `φ(q)·Z + ε`, `[batch, heads, queries]`.
-    pub normaliser: Vec<f32>,
+    pub normalizer: Vec<f32>,
 }
 
 /// What the backward pass makes.
@@ -123,6 +123,6 @@ impl LinearAttention<'_> {
 }
 
 /// The factor of a row's output; a row without keys and without ε has the denominator 0 and the output 0.
-fn inverse(normaliser: f32) -> f32 {
-    if normaliser == 0.0 { 0.0 } else { 1.0 / normaliser }
+fn inverse(normalizer: f32) -> f32 {
+    if normalizer == 0.0 { 0.0 } else { 1.0 / normalizer }
 }

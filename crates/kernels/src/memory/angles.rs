@@ -16,7 +16,7 @@ static TABLES: Mutex<Vec<Arc<Angles>>> = Mutex::new(Vec::new());
 
 impl Angles {
     /// [`Self::new`] for these positions and perhaps for more, from a few tables that are kept.
-    pub fn kept(frequencies: &[f64], positions: Range<usize>, amplitude: f64) -> Arc<Self> {
+    pub fn cached(frequencies: &[f64], positions: Range<usize>, amplitude: f64) -> Arc<Self> {
         let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
         let same =
             |table: &Self| table.amplitude() == amplitude && table.frequencies() == frequencies;
@@ -53,7 +53,7 @@ mod tests {
             [(0..5, 1.0), (3..70, 1.0), (69..80, 1.0), (0..5, 2.0), (200..900, 1.0), (7..8, 1.0)];
         for frequencies in [&slow, &fast, &slow] {
             for (positions, amplitude) in asked.clone() {
-                let found = Angles::kept(frequencies, positions.clone(), amplitude);
+                let found = Angles::cached(frequencies, positions.clone(), amplitude);
                 let expected = Angles::new(frequencies, positions.clone(), amplitude);
                 for position in positions {
                     assert_eq!(found.at(position), expected.at(position));
@@ -66,9 +66,9 @@ mod tests {
     #[test]
     fn a_table_is_made_once() {
         // Frequencies that no other test asks for.
-        let first = Angles::kept(&[0.123], 0..100, 1.0);
-        assert!(Arc::ptr_eq(&first, &Angles::kept(&[0.123], 7..128, 1.0)));
-        assert!(!Arc::ptr_eq(&first, &Angles::kept(&[0.123], 0..129, 1.0)));
-        assert!(!Arc::ptr_eq(&first, &Angles::kept(&[0.123], 0..100, 2.0)));
+        let first = Angles::cached(&[0.123], 0..100, 1.0);
+        assert!(Arc::ptr_eq(&first, &Angles::cached(&[0.123], 7..128, 1.0)));
+        assert!(!Arc::ptr_eq(&first, &Angles::cached(&[0.123], 0..129, 1.0)));
+        assert!(!Arc::ptr_eq(&first, &Angles::cached(&[0.123], 0..100, 2.0)));
     }
 }

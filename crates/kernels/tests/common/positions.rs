@@ -197,10 +197,10 @@ impl Supply {
                 .iter()
                 .map(|x| sizes.first_key as f32 + keys as f32 * (x + 1.0) / 2.0)
                 .collect(),
-            rotary: Angles::kept(&rotary(even), positions.clone(), 1.0),
-            half_rotary: Angles::kept(&rotary(half / 2 * 2), positions.clone(), 1.2),
-            polar: Angles::kept(&polar(head_dim), positions.clone(), 1.0),
-            half_polar: Angles::kept(&polar(head_dim - half), positions, 1.0),
+            rotary: Angles::cached(&rotary(even), positions.clone(), 1.0),
+            half_rotary: Angles::cached(&rotary(half / 2 * 2), positions.clone(), 1.2),
+            polar: Angles::cached(&polar(head_dim), positions.clone(), 1.0),
+            half_polar: Angles::cached(&polar(head_dim - half), positions, 1.0),
             sizes,
         }
     }

@@ -13,7 +13,7 @@ use serde::Serialize;
 use whatwhere_data::{Batch, Error as DataError, Watch, Work};
 use whatwhere_kernels::attention::Attention;
 use whatwhere_training::{Folder, Run, trainer};
-use whatwhere_transformer::{Head, Seen, Site};
+use whatwhere_transformer::{AttentionInput, Head, Site};
 
 pub use ablation::{Ablation, Pruned};
 pub use role::{Figure, LEAST, Role, THRESHOLD};
@@ -127,7 +127,7 @@ fn shorter<'a>(reading: &Reading<'a>) -> Result<Option<Reading<'a>>, Error> {
     (longest > LONGEST_SPREAD).then(|| reading.beginning(LONGEST_SPREAD)).transpose()
 }
 
-fn layer(reading: &Reading, seen: &Seen) -> Result<Vec<HeadFigures>, Error> {
+fn layer(reading: &Reading, seen: &AttentionInput) -> Result<Vec<HeadFigures>, Error> {
     let look = reading.attention(seen).look(seen.input.clone())?;
     let (call, inputs): (Attention, _) = (look.call(), look.inputs());
     let kernels = |error: whatwhere_kernels::Error| Error::Attention(error.into());

@@ -95,7 +95,7 @@ fn at_lengths(results: &Results) -> Lines {
     let mut series: Vec<Series> = trained(results)
         .flat_map(|cell| by_length(&cell.name, &cell.lengths, results.measure))
         .collect();
-    // Scaled ones last, so that a cell has the same colour in every chart.
+    // Scaled ones last, so that a cell has the same color in every chart.
     series.sort_by_key(|series| series.dashed);
     let first = results.cells.iter().flat_map(CellResult::runs).next();
     Lines {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use whatwhere_attention::{
-    Look,
+    CallView,
     call::{Call, Score},
     position::PositionLayer,
 };
@@ -95,7 +95,7 @@ impl Drawn {
         let shape = Shape { queries: 1, ..Shape::square(1, 1, count, WIDTH) };
         let mut call = Call::new(shape, Arc::new(Full));
         call.score = Score::Cosine { scale: 1.0 };
-        let look = Look::new(&call, query, keys.clone(), keys);
+        let look = CallView::new(&call, query, keys.clone(), keys);
         let scores = reference::scores(&look.call(), &look.inputs()).map_err(kernels)?;
         let points = scores.iter().enumerate().map(|(key, s)| (key as f64 - middle as f64, *s));
         Ok(vec![Series { points: points.collect(), ..Default::default() }])

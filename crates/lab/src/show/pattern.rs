@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use burn::tensor::{Device, Distribution, Tensor};
-use whatwhere_attention::{AttentionSettings, Input, Look, Pattern};
+use whatwhere_attention::{AttentionSettings, CallView, Input, Pattern};
 use whatwhere_kernels::attention::pattern::{
     self as kernels, Causal, Full, Tile, computed_pairs, visible_pairs,
 };
@@ -81,7 +81,7 @@ fn section(name: &str, changes: &[String], length: usize) -> Result<Section, Err
 }
 
 /// The call of a layer with this pattern over so many tokens.
-fn look(settings: &AttentionSettings, length: usize) -> Result<Look, Error> {
+fn look(settings: &AttentionSettings, length: usize) -> Result<CallView, Error> {
     let device = Device::flex();
     device.seed(SEED);
     let layer = settings.build(&device)?;

@@ -7,7 +7,7 @@ use std::{f64::consts::TAU, sync::Arc};
 
 use burn::tensor::{Device, Tensor, TensorData};
 use whatwhere_attention::{
-    Heads, Look, Position,
+    CallView, Heads, Position,
     call::{Bias, Call, Feature, value},
     position::{PositionLayer, PositionModule},
     slot::Terms,
@@ -171,7 +171,7 @@ impl Drawn {
     fn by_head(&self, call: &Call, bias_only: bool) -> Result<Vec<Series>, Error> {
         let (heads, dim, keys) = (self.heads.heads, self.heads.head_dim, 2 * self.length + 1);
         let ones = |length: usize| Tensor::<4>::ones([1, heads, length, dim], &self.device);
-        let look = Look::new(call, ones(1), ones(keys), ones(keys));
+        let look = CallView::new(call, ones(1), ones(keys), ones(keys));
         let mut call = look.call();
         if bias_only {
             call.score = Score::Dot { scale: 0.0 };

@@ -1,9 +1,9 @@
 //! `show split`: scores of a run taken apart into what and where.
 
 use burn::tensor::Tensor;
-use whatwhere_attention::{Look, Path};
+use whatwhere_attention::{CallView, Path};
 use whatwhere_kernels::attention::FeatureKind;
-use whatwhere_transformer::{Seen, Site, Stack};
+use whatwhere_transformer::{AttentionInput, Site, Stack};
 
 use super::{
     Kind, Page, Parts, Picture, Reading, Section, Terms,
@@ -74,7 +74,7 @@ pub fn split(reading: &Reading, heads: &Heads) -> Result<Page, Error> {
 }
 
 /// The terms of the scores of one attention, and what must be said of them, if anything.
-pub fn terms(reading: &Reading, seen: &Seen) -> Result<(Terms, Option<String>), Error> {
+pub fn terms(reading: &Reading, seen: &AttentionInput) -> Result<(Terms, Option<String>), Error> {
     let attention = reading.attention(seen);
     let look = attention.look(seen.input.clone())?;
     let (parts, note) = added_places(reading, seen, &look)?;
@@ -85,8 +85,8 @@ pub fn terms(reading: &Reading, seen: &Seen) -> Result<(Terms, Option<String>), 
 /// What positions added to embeddings contribute to q and k of a layer; or why that cannot be said, if there are any.
 fn added_places(
     reading: &Reading,
-    seen: &Seen,
-    look: &Look,
+    seen: &AttentionInput,
+    look: &CallView,
 ) -> Result<(Option<Parts>, Option<String>), Error> {
     let model = reading.run().model();
     let stack = if seen.site == Site::Encoder { &model.encoder } else { &model.decoder };
@@ -161,7 +161,7 @@ impl Split {
         (squares / count.max(1) as f64).sqrt()
     }
 
-    fn section(&self, reading: &Reading, seen: &Seen, head: usize) -> Section {
+    fn section(&self, reading: &Reading, seen: &AttentionInput, head: usize) -> Section {
         let largest = |values: &[f64]| {
             let finite = values.iter().filter(|value| value.is_finite());
             finite.fold(0.0, |most: f64, value| most.max(value.abs()))

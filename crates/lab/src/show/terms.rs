@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use whatwhere_attention::{Look, Position};
+use whatwhere_attention::{CallView, Position};
 use whatwhere_kernels::{
     Error,
     attention::{Angles, Attention, Bias, Feature, FeatureKind, Inputs, Score, reference},
@@ -118,7 +118,11 @@ pub struct Parts {
 impl Terms {
     /// Takes the scores of a call with one sequence and these encodings apart; `parts` splits content further where a
     /// position was added to it.
-    pub fn of(look: &Look, positions: &[Position], parts: Option<&Parts>) -> Result<Self, Error> {
+    pub fn of(
+        look: &CallView,
+        positions: &[Position],
+        parts: Option<&Parts>,
+    ) -> Result<Self, Error> {
         let whole = Attention { dropout: None, focus: None, ..look.call() };
         let scores = reference::scores(&whole, &look.inputs())?;
         let mut terms = Compared::new(&whole, look.inputs()).terms(parts)?;

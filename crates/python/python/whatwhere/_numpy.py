@@ -174,7 +174,7 @@ def attention(
         *(np.ascontiguousarray(tensor) for tensor in (call.q, call.k, call.v)),
         [np.ascontiguousarray(array) for array in call.arrays],
         None if call.mask is None else np.ascontiguousarray(call.mask),
-        call.moment,
+        call.args,
     )
     out = np.empty(call.out_shape, dtype=np.float32)
     rows = np.empty(call.row_shape, dtype=np.float32)

@@ -70,7 +70,7 @@ class _Attend(torch.autograd.Function):
         out = torch.empty(call.out_shape, dtype=torch.float32)
         rows = torch.empty(call.row_shape, dtype=torch.float32)
         call.native.forward(*_native_inputs(call, mask, tensors), _view(out), _view(rows))
-        ctx.native, ctx.moment = call.native, call.moment
+        ctx.native, ctx.args = call.native, call.args
         ctx.save_for_backward(mask, out, rows, *tensors)
         ctx.mark_non_differentiable(rows)
         ctx.set_materialize_grads(False)
@@ -95,7 +95,7 @@ class _Attend(torch.autograd.Function):
 
 def _native_inputs(call: Any, mask: Tensor | None, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
     q, k, v, *arrays = (_view(tensor) for tensor in tensors)
-    return q, k, v, arrays, None if mask is None else _view(mask), call.moment
+    return q, k, v, arrays, None if mask is None else _view(mask), call.args
 
 
 @overload

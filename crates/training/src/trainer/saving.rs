@@ -130,7 +130,7 @@ impl Trainer {
             .filter_map(|(layer, states)| {
                 let states = states.clone()?;
                 let (name, shape) = (format!("memory.{layer}"), states.dims());
-                Some((name, shape, Operand::new(states).expect("states are f32 on the CPU")))
+                Some((name, shape, Operand::copied(states)))
             })
             .collect()
     }

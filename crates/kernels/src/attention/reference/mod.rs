@@ -14,13 +14,14 @@ mod backward;
 mod bias;
 mod feature;
 mod layout;
+mod score;
 mod values;
 
 pub use values::Values;
 
 use crate::{
     Error,
-    attention::{Attention, Inputs, Score, pattern::Pair, reference::feature::Side},
+    attention::{Attention, Inputs, pattern::Pair, reference::feature::Side},
     error::expect_len,
 };
 
@@ -172,17 +173,6 @@ impl<'c, 'a> Reference<'c, 'a> {
         }
     }
 
-    fn compare(&self, head: usize, q: &[f64], k: &[f64]) -> f64 {
-        match &self.values.learned.score {
-            Score::Dot { scale } => f64::from(*scale) * dot(q, k),
-            Score::Cosine { scale } => f64::from(*scale) * cosine(q, k),
-            Score::Additive { weight } => {
-                let weight = &weight[self.head_range(head)];
-                q.iter().zip(k).zip(weight).map(|((q, k), w)| w * (q + k).tanh()).sum()
-            }
-        }
-    }
-
     /// The value a weight mixes: `v`, and the relative value of the distance.
     fn value(&self, row: Row, key: usize) -> Vec<f64> {
         let v = &self.values.v[self.v_range(row, key)];
@@ -226,10 +216,4 @@ fn softmax(row: &mut [f64]) -> f64 {
 
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
-}
-
-/// 0 when either vector is 0.
-fn cosine(a: &[f64], b: &[f64]) -> f64 {
-    let norms = dot(a, a).sqrt() * dot(b, b).sqrt();
-    if norms == 0.0 { 0.0 } else { dot(a, b) / norms }
 }
