@@ -8,7 +8,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 import numpy as np
 
@@ -31,6 +31,25 @@ class ArrayBackend(Protocol):
         """An array of the backend with these values."""
 
     def needs_gradient(self, array: Any) -> bool: ...
+
+
+class Options(TypedDict, total=False):
+    """Keywords of a call that are the same for both kinds of arrays, for the types of its overloads."""
+
+    score: Score
+    pattern: Pattern
+    position: Position
+    mixing: str
+    soft_cap: float | None
+    dropout_p: float
+    seed: int | None
+    is_causal: bool | None
+    scale: float | None
+    enable_gqa: bool
+    first_query: int
+    first_key: int
+    key_lengths: Iterable[int] | None
+    documents: Iterable[Iterable[int]] | None
 
 
 @dataclass

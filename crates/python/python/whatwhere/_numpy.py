@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ._call import Choices, chosen_rows, prepare
+from ._call import Choices, Options, chosen_rows, prepare
 from .settings import Pattern, Position, Score
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Floats = NDArray[np.float32]
 
@@ -37,7 +40,7 @@ class _Arrays:
         return False
 
 
-KIT = _Arrays()
+BACKEND = _Arrays()
 
 
 @overload
@@ -46,23 +49,10 @@ def attention(
     key: Floats,
     value: Floats,
     *,
-    score: Score = ...,
-    pattern: Pattern = ...,
-    position: Position = ...,
-    mixing: str = ...,
-    soft_cap: float | None = ...,
     attn_mask: NDArray[Any] | None = ...,
-    dropout_p: float = ...,
-    seed: int | None = ...,
-    is_causal: bool | None = ...,
-    scale: float | None = ...,
-    enable_gqa: bool = ...,
-    first_query: int = ...,
-    first_key: int = ...,
-    key_lengths: Iterable[int] | None = ...,
-    documents: Iterable[Iterable[int]] | None = ...,
     return_lse: Literal[False] = ...,
     return_weights: Literal[False] = ...,
+    **options: Unpack[Options],
 ) -> Floats: ...
 
 
@@ -72,23 +62,10 @@ def attention(
     key: Floats,
     value: Floats,
     *,
-    score: Score = ...,
-    pattern: Pattern = ...,
-    position: Position = ...,
-    mixing: str = ...,
-    soft_cap: float | None = ...,
     attn_mask: NDArray[Any] | None = ...,
-    dropout_p: float = ...,
-    seed: int | None = ...,
-    is_causal: bool | None = ...,
-    scale: float | None = ...,
-    enable_gqa: bool = ...,
-    first_query: int = ...,
-    first_key: int = ...,
-    key_lengths: Iterable[int] | None = ...,
-    documents: Iterable[Iterable[int]] | None = ...,
     return_lse: bool = ...,
     return_weights: bool | Sequence[int] = ...,
+    **options: Unpack[Options],
 ) -> tuple[Floats, ...]: ...
 
 
@@ -169,7 +146,7 @@ def attention(
         key_lengths=key_lengths,
         documents=documents,
     )
-    call = prepare(KIT, query, key, value, choices)
+    call = prepare(BACKEND, query, key, value, choices)
     inputs = (
         *(np.ascontiguousarray(tensor) for tensor in (call.q, call.k, call.v)),
         [np.ascontiguousarray(array) for array in call.arrays],

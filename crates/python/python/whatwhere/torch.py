@@ -14,14 +14,17 @@ torch.Size([4, 32])
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ._call import Choices, Prepared, chosen_rows, prepare
+from ._call import Choices, Options, Prepared, chosen_rows, prepare
 from .settings import Pattern, Position, Score
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["attention", "scaled_dot_product_attention"]
 
@@ -53,7 +56,7 @@ class _Tensors:
         return bool(torch.is_grad_enabled() and array.requires_grad)
 
 
-KIT = _Tensors()
+BACKEND = _Tensors()
 
 
 def _view(tensor: Tensor) -> np.ndarray[Any, Any]:
@@ -104,23 +107,10 @@ def attention(
     key: Tensor,
     value: Tensor,
     *,
-    score: Score = ...,
-    pattern: Pattern = ...,
-    position: Position = ...,
-    mixing: str = ...,
-    soft_cap: float | None = ...,
     attn_mask: Tensor | None = ...,
-    dropout_p: float = ...,
-    seed: int | None = ...,
-    is_causal: bool | None = ...,
-    scale: float | None = ...,
-    enable_gqa: bool = ...,
-    first_query: int = ...,
-    first_key: int = ...,
-    key_lengths: Iterable[int] | None = ...,
-    documents: Iterable[Iterable[int]] | None = ...,
     return_lse: Literal[False] = ...,
     return_weights: Literal[False] = ...,
+    **options: Unpack[Options],
 ) -> Tensor: ...
 
 
@@ -130,23 +120,10 @@ def attention(
     key: Tensor,
     value: Tensor,
     *,
-    score: Score = ...,
-    pattern: Pattern = ...,
-    position: Position = ...,
-    mixing: str = ...,
-    soft_cap: float | None = ...,
     attn_mask: Tensor | None = ...,
-    dropout_p: float = ...,
-    seed: int | None = ...,
-    is_causal: bool | None = ...,
-    scale: float | None = ...,
-    enable_gqa: bool = ...,
-    first_query: int = ...,
-    first_key: int = ...,
-    key_lengths: Iterable[int] | None = ...,
-    documents: Iterable[Iterable[int]] | None = ...,
     return_lse: bool = ...,
     return_weights: bool | Sequence[int] = ...,
+    **options: Unpack[Options],
 ) -> tuple[Tensor, ...]: ...
 
 
@@ -220,7 +197,7 @@ def _attend(
 ) -> Tensor | tuple[Tensor, ...]:
     if choices.dropout_p > 0.0 and choices.seed is None:
         choices.seed = int(torch.randint(1 << 62, ()))
-    call = prepare(KIT, query, key, value, choices)
+    call = prepare(BACKEND, query, key, value, choices)
     tensors = (call.q, call.k, call.v, *call.arrays)
     out, rows = _Attend.apply(call, call.mask, *tensors)
     results = [out]
