@@ -45,6 +45,14 @@ impl Operand {
         Some(Self { tracked: None, values })
     }
 
+    /// The operand, or a copy on the CPU of a tensor that lives on another backend.
+    pub fn copied<const D: usize>(tensor: Tensor<D>) -> Self {
+        Self::new(tensor.clone()).unwrap_or_else(|| {
+            let data = tensor.into_data().convert::<f32>();
+            Self::new(Tensor::<D>::from_data(data, &Device::flex())).expect("a tensor on the CPU")
+        })
+    }
+
     /// Values of one's own, untracked.
     fn of(values: Pooled) -> Self {
         let length = values.len();
@@ -86,7 +94,7 @@ impl Operand {
 
 /// What the backward pass of an operation sees.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a, const N: usize> {
+pub struct Saved<'a, const N: usize> {
     /// The operands' values.
     pub operands: [&'a [f32]; N],
     /// The result's values.
@@ -96,7 +104,7 @@ pub struct Seen<'a, const N: usize> {
 }
 
 /// Gradients of the operands. Whatever else the forward pass leaves for it, it owns.
-pub type Gradient<const N: usize> = dyn Fn(Seen<N>) -> [Pooled; N] + Send + Sync;
+pub type Gradient<const N: usize> = dyn Fn(Saved<N>) -> [Pooled; N] + Send + Sync;
 
 /// The result of an operation as a tensor of `shape`, with `gradient` as its backward.
 ///
@@ -106,7 +114,7 @@ pub fn operation<const N: usize, const D: usize>(
     operands: [Operand; N],
     shape: [usize; D],
     out: Pooled,
-    gradient: impl Fn(Seen<N>) -> [Pooled; N] + Send + Sync + 'static,
+    gradient: impl Fn(Saved<N>) -> [Pooled; N] + Send + Sync + 'static,
 ) -> Tensor<D> {
     let out = tensor(out, shape);
     if operands.iter().any(|operand| operand.tracked.is_none()) {
@@ -120,7 +128,7 @@ pub fn operation<const N: usize, const D: usize>(
         OpsKind::UnTracked(prepared) => prepared.finish(out),
         OpsKind::Tracked(prepared) => {
             let operands = operands.map(|operand| operand.values);
-            let state = Kept { operands, out: out.clone(), gradient: Arc::new(gradient) };
+            let state = Graph { operands, out: out.clone(), gradient: Arc::new(gradient) };
             prepared.finish(state, out)
         }
     };
@@ -140,7 +148,7 @@ pub fn untracked<const D: usize>(values: Pooled, shape: [usize; D]) -> Tensor<D>
 ///
 /// # Panics
 /// If `out` has another number of values than its shape asks for.
-pub fn gathered<const D: usize>(
+pub fn gather_into_gradient<const D: usize>(
     operand: Operand,
     shape: [usize; D],
     out: Pooled,
@@ -198,26 +206,26 @@ impl Backward<Flex, 1> for Gathered {
 struct Operation<const N: usize>;
 
 #[derive(Clone)]
-struct Kept<const N: usize> {
+struct Graph<const N: usize> {
     operands: [FlexTensor; N],
     out: FlexTensor,
     gradient: Arc<Gradient<N>>,
 }
 
-impl<const N: usize> std::fmt::Debug for Kept<N> {
+impl<const N: usize> std::fmt::Debug for Graph<N> {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.debug_struct("Kept").field("operands", &self.operands).finish_non_exhaustive()
+        f.debug_struct("Graph").field("operands", &self.operands).finish_non_exhaustive()
     }
 }
 
 impl<const N: usize> Backward<Flex, N> for Operation<N> {
-    type State = Kept<N>;
+    type State = Graph<N>;
 
-    fn backward(self, ops: Ops<Kept<N>, N>, grads: &mut Gradients, _: &mut Checkpointer) {
-        let Kept { operands, out, gradient } = ops.state;
+    fn backward(self, ops: Ops<Graph<N>, N>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let Graph { operands, out, gradient } = ops.state;
         let d_out = grads.consume::<Flex>(&ops.node).to_contiguous();
         let slices = operands.each_ref().map(values);
-        let made = gradient(Seen { operands: slices, out: values(&out), d_out: values(&d_out) });
+        let made = gradient(Saved { operands: slices, out: values(&out), d_out: values(&d_out) });
         for ((parent, operand), made) in ops.parents.into_iter().zip(&operands).zip(made) {
             if let Some(parent) = parent {
                 let gradient = tensor(made, operand.layout().shape().clone());
@@ -236,14 +244,14 @@ fn values(tensor: &FlexTensor) -> &[f32] {
 fn tensor(values: Pooled, shape: impl Into<Shape>) -> FlexTensor {
     let length = size_of_val(&*values);
     // SAFETY: all values of a pooled buffer are initialised, so `length` bytes of it are.
-    let bytes = unsafe { Bytes::from_controller(Box::new(Lent(values)), length) };
+    let bytes = unsafe { Bytes::from_controller(Box::new(PooledBytes(values)), length) };
     FlexTensor::from_data(TensorData::from_bytes(bytes, shape, DType::F32))
 }
 
 /// A pooled buffer behind a tensor.
-struct Lent(Pooled);
+struct PooledBytes(Pooled);
 
-impl AllocationController for Lent {
+impl AllocationController for PooledBytes {
     fn alloc_align(&self) -> usize {
         align_of::<f32>()
     }

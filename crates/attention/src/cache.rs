@@ -19,7 +19,7 @@ pub struct Cache {
     pub(crate) kept: Option<Kept>,
     /// The sums of linear mixing, instead of keys.
     pub(crate) state: Option<State>,
-    /// Places seen so far.
+    /// Positions seen so far.
     length: usize,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Kept {
     pub(crate) values: Tensor<4>,
     /// Keys that are present; the rest is capacity for more.
     pub(crate) count: usize,
-    /// Place of the first key that is still kept.
+    /// Position of the first key that is still kept.
     pub(crate) first: usize,
     /// The cache can go back to this length: queries there see keys that are still kept.
     least: usize,
@@ -47,7 +47,7 @@ impl Cache {
         Self::default()
     }
 
-    /// Places seen so far; the next token stands here.
+    /// Positions seen so far; the next token stands here.
     pub fn length(&self) -> usize {
         self.length
     }

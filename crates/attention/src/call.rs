@@ -15,7 +15,7 @@ use crate::slot::Slot;
 pub type Call = kernels::Call<Tensor<1>, Arc<dyn Pattern>>;
 /// How queries and keys are compared.
 pub type Score = kernels::Score<Tensor<1>>;
-/// What a place does to some channels of some heads.
+/// What a position does to some channels of some heads.
 pub type Feature = kernels::Feature<Tensor<1>>;
 /// The kinds of feature.
 pub type FeatureKind = kernels::FeatureKind<Tensor<1>>;

@@ -95,7 +95,7 @@ fn unit(x: Tensor<4>) -> Tensor<4> {
     x * inverse
 }
 
-/// The sizes of a call and its grid of places.
+/// The sizes of a call and its grid of positions.
 struct Grid {
     batch: usize,
     heads: usize,
@@ -195,7 +195,8 @@ impl Grid {
 
     /// Cosines and sines, `[1, 1, length, frequencies]`.
     fn angles(&self, feature: &Feature, first: usize, length: usize) -> (Tensor<4>, Tensor<4>) {
-        let rows: Vec<_> = (first..first + length).map(|place| feature.angles.at(place)).collect();
+        let rows: Vec<_> =
+            (first..first + length).map(|position| feature.angles.at(position)).collect();
         let shape = [1, 1, length, feature.angles.frequencies().len()];
         let table =
             |values: Vec<f32>| Tensor::<4>::from_data(TensorData::new(values, shape), &self.device);
@@ -278,11 +279,11 @@ impl Grid {
     }
 
     fn focus(&self, focus: &Focus) -> Tensor<4> {
-        let places: Vec<f32> = (0..self.keys).map(|j| (self.first_key + j) as f32).collect();
-        let places = TensorData::new(places, [1, 1, 1, self.keys]);
-        let places = Tensor::<4>::from_data(places, &self.device);
+        let positions: Vec<f32> = (0..self.keys).map(|j| (self.first_key + j) as f32).collect();
+        let positions = TensorData::new(positions, [1, 1, 1, self.keys]);
+        let positions = Tensor::<4>::from_data(positions, &self.device);
         let centers = focus.centers.clone().reshape([self.batch, self.heads, self.queries, 1]);
-        let far = (places - centers) / focus.deviation;
+        let far = (positions - centers) / focus.deviation;
         (far.powi_scalar(2) * -0.5).exp()
     }
 

@@ -21,5 +21,14 @@ pub enum Error {
     },
     /// A call the kernels refuse.
     #[error(transparent)]
-    Kernels(#[from] whatwhere_kernels::Error),
+    Kernels(whatwhere_kernels::Error),
+}
+
+impl From<whatwhere_kernels::Error> for Error {
+    fn from(error: whatwhere_kernels::Error) -> Self {
+        match error {
+            whatwhere_kernels::Error::Refused(refusal) => Self::Refused(refusal),
+            other => Self::Kernels(other),
+        }
+    }
 }

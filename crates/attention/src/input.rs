@@ -14,10 +14,10 @@ pub struct Input {
     pub x: Tensor<3>,
     /// Keys and values are made of this, `[batch, keys, width]`; of `x` if absent.
     pub memory: Option<Tensor<3>>,
-    /// Transformer-XL's segment memory: what stood before `x` in this layer, `[batch, places, width]`. Its keys and values
+    /// Transformer-XL's segment memory: what stood before `x` in this layer, `[batch, positions, width]`. Its keys and values
     /// come before those of `x`, and no gradient reaches it. For [`forward`](crate::Attention::forward); a cache has its own past.
     pub past: Option<Tensor<3>>,
-    /// Place of the first query; its own key stands there, too, unless there is a memory, whose keys start at 0.
+    /// Position of the first query; its own key stands there, too, unless there is a memory, whose keys start at 0.
     pub first: usize,
     /// Number of keys that are not padding, one for each sequence: of the memory, or of past and `x` together, or since
     /// the cache was empty.
@@ -50,7 +50,7 @@ pub enum Path {
 }
 
 impl Input {
-    /// Self-attention from place 0.
+    /// Self-attention from position 0.
     pub fn new(x: Tensor<3>) -> Self {
         Self {
             x,

@@ -17,11 +17,12 @@ use crate::{
     AttentionBias, AttentionSettings, Error, Input, Path, QkNormLayer,
     cache::Kept,
     call::{Call, Focus, flat, present, value},
+    centers::CenterLayer,
     composed,
     fused::{self, Layout},
     heads::{Heads, Sizes},
     mixing::{Mix, MixingLayer as _, MixingModule},
-    pattern::{PatternContext, PredictedLayer},
+    pattern::PatternContext,
     position::{PositionLayer, PositionModule},
     projected::Project,
     qk_norm::normed,
@@ -47,7 +48,7 @@ pub struct Attention {
     /// The score's parameters.
     pub score: ScoreModule,
     /// The pattern's parameters, if it follows content.
-    pub pattern: Option<PredictedLayer>,
+    pub pattern: Option<CenterLayer>,
     /// The encodings' parameters.
     pub position: Vec<PositionModule>,
     /// How weights are made; it learns nothing.
@@ -79,7 +80,7 @@ impl AttentionSettings {
             query_norm: norm(heads),
             key_norm: norm(kv_heads),
             score: self.score.build(&sizes, device)?,
-            pattern: self.pattern.layer(&sizes, device),
+            pattern: self.pattern.deviation().map(|_| CenterLayer::new(&sizes, device)),
             position: position.collect::<Result<_, _>>()?,
             mixing: self.mixing.build(&sizes, device),
             settings: self.clone(),
@@ -171,7 +172,7 @@ impl Attention {
             (values, focus.dims())
         });
         let centers = centers.as_ref().map(|(values, sizes)| (values.as_slice(), *sizes));
-        let context = PatternContext { heads: self.sizes, documents, first_query, centers };
+        let context = PatternContext { heads: self.sizes.heads, documents, first_query, centers };
         let mut pattern = self.settings.pattern.build(&context)?;
         if let Some(prefixes) = &input.prefixes {
             let prefix = kernels::KeyLengths::new(prefixes.clone())?;
@@ -271,11 +272,11 @@ impl Attention {
                 let reason = "a past stands before x, and keys are made of the memory instead";
                 return Err(Error::combination("past", "a memory", reason));
             }
-            let [sequences, places, width] = past.dims();
+            let [sequences, positions, width] = past.dims();
             let right = width == self.sizes.width && sequences == batch;
-            expected("past", past, right, format!("[{batch}, places, {}]", self.sizes.width))?;
-            if places > input.first {
-                let reason = format!("the past has {places} places before it");
+            expected("past", past, right, format!("[{batch}, positions, {}]", self.sizes.width))?;
+            if positions > input.first {
+                let reason = format!("the past has {positions} positions before it");
                 return Err(Error::setting("first", input.first, reason));
             }
         }
@@ -301,7 +302,7 @@ pub(crate) fn sizes(q: &Tensor<4>, k: &Tensor<4>) -> Sizes {
     Sizes { batch, queries, keys: k.dims()[2] }
 }
 
-/// What keys are made of, and the place of the first. Lengths of keys become the places where padding starts.
+/// What keys are made of, and the position of the first. Lengths of keys become the positions where padding starts.
 pub(crate) fn memory(input: &mut Input) -> (Tensor<3>, usize) {
     let (memory, first_key) = match (&input.memory, &input.past) {
         (Some(memory), _) => (memory.clone(), 0),

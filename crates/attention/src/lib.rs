@@ -32,9 +32,9 @@
 //! # What and where
 //! - **`none`**: the score knows content only. Under a causal pattern a token still sees how many keys there are, which
 //!   tells order a little. Without one, the layer is blind to order.
-//! - **`sinusoidal`**: place is added to content before the layer, as waves of many lengths. Scores then mix what and
-//!   where in all four products. It has no parameters, and unseen places look new.
-//! - **`learned`**: as sinusoidal, with a learned vector for each place. It fits the trained length best. Beyond its table
+//! - **`sinusoidal`**: position is added to content before the layer, as waves of many lengths. Scores then mix what and
+//!   where in all four products. It has no parameters, and unseen positions look new.
+//! - **`learned`**: as sinusoidal, with a learned vector for each position. It fits the trained length best. Beyond its table
 //!   there is nothing, and longer inputs are refused.
 //! - **`shaw`**: the key is content plus a vector for its clipped distance, and so is the value. Where enters as `q·a`, what
 //!   the query asks of a distance. Beyond the clip, all distances look alike.
@@ -42,12 +42,12 @@
 //!   for each. Distances are sinusoids, projected. It was made for segments that remember the one before ([`Input::past`]).
 //! - **`disentangled`**: content asks for distances, and distances ask for content, each by a product of its own. Distances are
 //!   learned vectors through the projections of keys and queries. Far ones share a vector.
-//! - **`rotary`**: place rotates pairs of channels, so that a product depends on the distance. What and where share the phase:
+//! - **`rotary`**: position rotates pairs of channels, so that a product depends on the distance. What and where share the phase:
 //!   content decides at which distance a pair agrees best. It needs [`Scaling`] beyond the trained length.
 //! - **`polar`**: what is a magnitude, where a phase; neither can imitate the other. The score is a sum of magnitudes, each
 //!   weighed by a cosine of the distance. Keys learn a phase δ; it holds far beyond the trained length.
 //! - **`single_angle`**: polar with one angle for all channels, as blog reviews have it. Where is then a single clock, and
-//!   places one period apart look the same. For comparison only.
+//!   positions one period apart look the same. For comparison only.
 //! - **`alibi`**: where is a penalty that grows with the distance, another slope for each head. What is left alone. Far keys
 //!   fade out, so longer inputs do no harm and give little.
 //! - **`t5`**: where is a learned number for each head and bucket of distances. What is left alone. Far distances share a
@@ -60,6 +60,8 @@ pub mod bridge;
 mod cache;
 #[cfg(feature = "burn")]
 pub mod call;
+#[cfg(feature = "burn")]
+mod centers;
 mod combinations;
 #[cfg(feature = "burn")]
 mod composed;
@@ -76,7 +78,6 @@ mod layer;
 #[cfg(feature = "burn")]
 mod look;
 pub mod mixing;
-pub mod pattern;
 pub mod position;
 #[cfg(feature = "burn")]
 pub mod projected;
@@ -88,6 +89,8 @@ pub mod slot;
 
 #[cfg(feature = "burn")]
 pub use cache::Cache;
+#[cfg(feature = "burn")]
+pub use centers::CenterLayer;
 pub use combinations::combinations;
 #[cfg(feature = "burn")]
 pub use decode::DecodeLinears;
@@ -98,7 +101,7 @@ pub use input::{Input, Path};
 #[cfg(feature = "burn")]
 pub use layer::{Attention, attend};
 #[cfg(feature = "burn")]
-pub use look::Look;
+pub use look::CallView;
 pub use mixing::Mixing;
 pub use pattern::Pattern;
 pub use position::Position;
@@ -108,3 +111,5 @@ pub use qk_norm::{QkNorm, QkNormKind};
 pub use scaling::Scaling;
 pub use score::Score;
 pub use settings::{AttentionBias, AttentionSettings};
+#[doc(inline)]
+pub use whatwhere_kernels::attention::pattern::settings as pattern;

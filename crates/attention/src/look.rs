@@ -1,8 +1,8 @@
 //! Looking inside: the weights of a layer, and its call laid out as plain slices for the kernels' reference and inspection.
 //!
-//! [`Look::call`] and [`Look::inputs`] are what the kernels take, so weights can be recomputed row by row
+//! [`CallView::call`] and [`CallView::inputs`] are what the kernels take, so weights can be recomputed row by row
 //! ([`whatwhere_kernels::attention::Inspection`]), and scores compared with and without a term ([`whatwhere_kernels::attention::reference`]).
-//! A look holds q, k and v, and nothing as large as the scores.
+//! A view holds q, k and v, and nothing as large as the scores.
 
 use burn::tensor::Tensor;
 use whatwhere_kernels::attention as kernels;
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// A call and its tensors as slices.
-pub struct Look {
+pub struct CallView {
     layout: Layout,
     learned: Vec<f32>,
     q: Vec<f32>,
@@ -25,7 +25,7 @@ pub struct Look {
     v: Vec<f32>,
 }
 
-impl Look {
+impl CallView {
     /// Lays out a call on q, k, v of `[batch, heads, length, head_dim]`.
     pub fn new(call: &Call, q: Tensor<4>, k: Tensor<4>, v: Tensor<4>) -> Self {
         let (layout, learned) = Layout::new(call, &q.device());
@@ -45,7 +45,7 @@ impl Look {
 
 impl Attention {
     /// The call that [`Self::forward`] would compute, dropout aside; linear mixing has no scores to look at.
-    pub fn look(&self, mut input: Input) -> Result<Look, Error> {
+    pub fn look(&self, mut input: Input) -> Result<CallView, Error> {
         self.check_scores(&input)?;
         input.seed = None;
         let (memory, first_key) = memory(&mut input);
@@ -53,7 +53,7 @@ impl Attention {
         let q = self.queries(input.x.clone(), input.path);
         let mut call = self.call(&input, input.first, first_key, sizes(&q, &k))?;
         self.add_key_terms(&mut call, &input, &k);
-        Ok(Look::new(&call, q, k, v))
+        Ok(CallView::new(&call, q, k, v))
     }
 
     /// What a part of `x` contributes to its queries and keys, `[batch, heads, length, head_dim]` and the same of key heads:
@@ -83,13 +83,13 @@ impl Attention {
         let (q, k) = (self.queries(input.x.clone(), input.path), self.keys(memory, input.path));
         let mut call = self.call(&input, input.first, first_key, sizes(&q, &k))?;
         self.add_key_terms(&mut call, &input, &k);
-        // What is mixed of unit vectors, one for each place, is the weights.
+        // What is mixed of unit vectors, one for each position, is the weights.
         call.relative_values = None;
         let [batch, kv_heads, keys, _] = k.dims();
         call.shape.value_dim = keys;
-        let places = Tensor::<2>::eye(keys, &k.device()).unsqueeze::<4>();
-        let places = places.expand([batch, kv_heads, keys, keys]);
-        attend(&call, input.path, q, k, places)
+        let positions = Tensor::<2>::eye(keys, &k.device()).unsqueeze::<4>();
+        let positions = positions.expand([batch, kv_heads, keys, keys]);
+        attend(&call, input.path, q, k, positions)
     }
 
     fn check_scores(&self, input: &Input) -> Result<(), Error> {

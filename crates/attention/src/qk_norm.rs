@@ -61,7 +61,7 @@ mod layer {
         #[module(skip)]
         together: usize,
         #[module(skip)]
-        is_centred: bool,
+        is_centered: bool,
         #[module(skip)]
         epsilon: f64,
     }
@@ -80,13 +80,13 @@ mod layer {
                 QkNorm::EachHead => (head_dim, heads * head_dim),
                 QkNorm::All => (heads * head_dim, heads * head_dim),
             };
-            let is_centred = settings.qk_norm_kind == QkNormKind::Layer;
-            let has_bias = is_centred && settings.bias != AttentionBias::None;
+            let is_centered = settings.qk_norm_kind == QkNormKind::Layer;
+            let has_bias = is_centered && settings.bias != AttentionBias::None;
             Some(Self {
                 gamma: Param::from_tensor(Tensor::ones([gains], device)),
                 beta: has_bias.then(|| Param::from_tensor(Tensor::zeros([gains], device))),
                 together,
-                is_centred,
+                is_centered,
                 epsilon: settings.epsilon,
             })
         }
@@ -110,7 +110,8 @@ mod layer {
         }
 
         fn share(&self, part: Tensor<4>, whole: Tensor<4>) -> Tensor<4> {
-            let centre = |x: Tensor<4>| if self.is_centred { x.clone() - x.mean_dim(3) } else { x };
+            let centre =
+                |x: Tensor<4>| if self.is_centered { x.clone() - x.mean_dim(3) } else { x };
             let scale = (centre(whole).square().mean_dim(3) + self.epsilon).sqrt();
             centre(part) / scale * self.by_channel(self.gamma.val())
         }

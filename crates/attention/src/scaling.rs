@@ -110,7 +110,7 @@ fn truncate() -> bool {
 }
 
 impl Scaling {
-    /// Frequencies for pairs of `width` channels at a sequence of `length` places, and the factor on cosine and sine.
+    /// Frequencies for pairs of `width` channels at a sequence of `length` positions, and the factor on cosine and sine.
     pub fn frequencies(&self, base: f64, width: usize, length: usize) -> (Vec<f64>, f64) {
         let d = width as f64;
         let plain = |base: f64| (0..width / 2).map(move |i| base.powf(-2.0 * i as f64 / d));

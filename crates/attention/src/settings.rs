@@ -43,7 +43,7 @@ pub struct AttentionSettings {
     pub soft_cap: Option<f32>,
     /// Which keys a query may see; default `causal`.
     pub pattern: Pattern,
-    /// What a token knows of its place, one encoding or several; default `rotary`.
+    /// What a token knows of its position, one encoding or several; default `rotary`.
     #[serde(deserialize_with = "one_or_list")]
     #[schemars(with = "OneOrList<Position>")]
     pub position: Vec<Position>,

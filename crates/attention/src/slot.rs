@@ -10,7 +10,7 @@ use whatwhere_settings::Refuses;
 
 use crate::{AttentionSettings, Error};
 
-/// More numbers than this in a table are a mistake in the places of a call: 2²⁸ are 1 GiB.
+/// More numbers than this in a table are a mistake in the positions of a call: 2²⁸ are 1 GiB.
 const MOST: usize = 1 << 28;
 
 /// A call over the names of its arrays.
@@ -96,27 +96,27 @@ impl Handed {
     }
 }
 
-/// Angles for all places of a call.
+/// Angles for all positions of a call.
 pub(crate) fn angles(
     call: &Terms,
     frequencies: &[f64],
     amplitude: f64,
 ) -> Result<Arc<Angles>, Error> {
-    let places = call.places();
-    check(&places, frequencies.len())?;
-    Ok(Angles::kept(frequencies, places, amplitude))
+    let positions = call.positions();
+    check(&positions, frequencies.len())?;
+    Ok(Angles::cached(frequencies, positions, amplitude))
 }
 
 /// How far keys stand from queries to the left and to the right.
 pub(crate) fn reach(call: &Terms) -> Result<(usize, usize), Error> {
-    check(&call.places(), 2 * call.shape.heads)?;
+    check(&call.positions(), 2 * call.shape.heads)?;
     Ok(call.reach())
 }
 
-fn check(places: &Range<usize>, width: usize) -> Result<(), Error> {
-    if places.len().saturating_mul(width) <= MOST {
+fn check(positions: &Range<usize>, width: usize) -> Result<(), Error> {
+    if positions.len().saturating_mul(width) <= MOST {
         return Ok(());
     }
-    let reason = "the first query and the first key are too far apart for a table of all places";
-    Err(Error::setting("places", format!("{places:?}"), reason))
+    let reason = "the first query and the first key are too far apart for a table of all positions";
+    Err(Error::setting("positions", format!("{positions:?}"), reason))
 }

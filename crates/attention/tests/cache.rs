@@ -29,7 +29,7 @@ fn causal_patterns() -> Vec<Pattern> {
                 Or {
                     of: vec![
                         Window { left: 4, right: 0 }.into(),
-                        Global { places: 2.into() }.into(),
+                        Global { positions: 2.into() }.into(),
                     ],
                 }
                 .into(),
@@ -90,8 +90,8 @@ fn under_a_bounded_reach_the_cache_stays_bounded_and_right() {
     let whole = values(layer.forward(Input::new(x.clone())).unwrap());
     let mut cache = Cache::new();
     let mut parts = Vec::new();
-    for place in 0..500 {
-        let token = x.clone().narrow(1, place, 1);
+    for position in 0..500 {
+        let token = x.clone().narrow(1, position, 1);
         parts.push(layer.decode(Input::new(token), &mut cache).unwrap());
         assert!(cache.keys() <= 256, "{} keys kept", cache.keys());
     }
@@ -109,11 +109,11 @@ fn tokens_that_were_taken_back_leave_nothing() {
             |count| Tensor::<3>::random([1, count, 24], Distribution::Normal(0.0, 1.0), &device);
         let x = random(400);
         let (mut cache, mut straight) = (Cache::new(), Cache::new());
-        for place in 0..400 {
-            let token = x.clone().narrow(1, place, 1);
+        for position in 0..400 {
+            let token = x.clone().narrow(1, position, 1);
             let expected = layer.decode(Input::new(token.clone()), &mut straight).unwrap();
             // Some other tokens, one by one or together, which are taken back again.
-            let others = [0, 1, 3, 64][place % 4];
+            let others = [0, 1, 3, 64][position % 4];
             for _ in 0..others {
                 layer.decode(Input::new(random(1)), &mut cache).unwrap();
             }
@@ -121,7 +121,7 @@ fn tokens_that_were_taken_back_leave_nothing() {
             layer.decode(Input::new(random(5)), &mut cache).unwrap();
             cache.rollback(5).unwrap();
             let found = layer.decode(Input::new(token), &mut cache).unwrap();
-            assert_eq!(values(found), values(expected), "{name} at {place}");
+            assert_eq!(values(found), values(expected), "{name} at {position}");
         }
         assert_eq!(cache.length(), 400);
         let refused = cache.rollback(401).unwrap_err().to_string();

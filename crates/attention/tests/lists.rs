@@ -10,13 +10,23 @@ use std::{
 
 use whatwhere_attention::{Mixing, Pattern, Position, Score, combinations};
 
-fn folder(name: &str) -> BTreeSet<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(name);
-    fs::read_dir(path)
-        .unwrap()
-        .map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
-        .filter(|name| name != "mod")
-        .collect()
+/// The files of a folder that hold a choice: all but its list; of the kernels' patterns those that have settings.
+fn folder(path: &Path) -> BTreeSet<String> {
+    let all = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+    let has_settings =
+        |file: &PathBuf| fs::read_to_string(file).unwrap().contains("mod settings {");
+    let is_choice = |file: &PathBuf| !path.ends_with("pattern") || has_settings(file);
+    let name = |path: PathBuf| path.file_stem().unwrap().to_string_lossy().into_owned();
+    all.filter(is_choice).map(name).filter(|name| name != "mod").collect()
+}
+
+/// The folder of an axis.
+fn home(axis: &str) -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    match axis {
+        "pattern" => here.join("../kernels/src/attention/pattern"),
+        _ => here.join("src").join(axis),
+    }
 }
 
 #[test]
@@ -29,7 +39,7 @@ fn every_file_is_listed_and_every_choice_is_a_file_and_in_the_docs() {
         ("position", Position::NAMES),
         ("mixing", Mixing::NAMES),
     ] {
-        assert_eq!(folder(name), listed.iter().map(|s| s.to_string()).collect(), "{name}");
+        assert_eq!(folder(&home(name)), listed.iter().map(|s| s.to_string()).collect(), "{name}");
         for choice in listed {
             assert!(docs.contains(&format!("`{choice}`")), "{name} {choice} is not in the docs");
         }
@@ -61,6 +71,63 @@ fn nothing_outside_its_folder_names_an_encoding() {
         let is_allowed = USES.iter().any(|(form, _)| line.contains(form));
         assert!(!is_named || is_allowed, "{file} names an encoding: {line}");
     }
+}
+
+/// How a pattern may be named outside the kernels' `pattern/`, and why.
+const PATTERN_USES: [(&str, &str); 8] = [
+    ("pattern::", "brings in one of these"),
+    ("Causal::default()", "the default of a layer, and what makes a decoder's pattern causal"),
+    ("And {", "joins two patterns"),
+    ("Or {", "joins two patterns"),
+    ("kernels::And(", "joins two patterns"),
+    ("kernels::Or(", "joins two patterns"),
+    ("Causal::upper_left()", "what a drawing is measured by"),
+    ("Full", "what a drawing is measured by, and how much of a tile is seen"),
+];
+
+/// A pattern is a file of the kernels and a line in its list; whatever else named it would have to change for a new one.
+#[test]
+fn nothing_outside_its_folder_names_a_pattern() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let patterns = variants(&Pattern::all());
+    for name in ["kernels", "attention", "transformer", "training", "lab", "cli", "interop"] {
+        for (file, line) in code(&crates.join(name).join("src")) {
+            // Other lists have the same names: the objective `prefix`, the unit `Window`, the generator `Random`.
+            let others = ["Objective::", "Unit::", "Random", "Self::"];
+            let is_other = others.iter().any(|o| line.contains(o)) || line.trim() == "Window,";
+            if file.starts_with("attention/pattern/") || is_other {
+                continue;
+            }
+            let mut words = line.split(|c: char| !c.is_alphanumeric());
+            let is_named = words.any(|word| patterns.iter().any(|pattern| pattern == word));
+            let is_allowed = PATTERN_USES.iter().any(|(form, _)| line.contains(form));
+            assert!(!is_named || is_allowed, "{name}: {file} names a pattern: {line}");
+        }
+    }
+}
+
+/// Files that know a kind of score; with its vectors and two lists they are the eight that ARCHITECTURE.md counts.
+const SCORE_FILES: [&str; 5] = [
+    "attention/src/composed.rs",
+    "attention/src/score/additive.rs",
+    "kernels/src/attention/pairwise.rs",
+    "kernels/src/attention/reference/score.rs",
+    "kernels/src/attention/score.rs",
+];
+
+#[test]
+fn a_kind_of_score_is_known_to_few_files() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut found = BTreeSet::new();
+    for name in ["kernels", "attention", "transformer", "training", "lab", "cli", "python"] {
+        for (file, line) in code(&crates.join(name).join("src")) {
+            let names = ["Score::Additive", "Self::Additive", "Additive {"];
+            if names.iter().any(|form| line.contains(form)) && !file.starts_with("simd/") {
+                found.insert(format!("{name}/src/{file}"));
+            }
+        }
+    }
+    assert_eq!(found, SCORE_FILES.map(String::from).into());
 }
 
 /// Nobody asks which choice it is, neither by its variant nor by its name: what one needs to know, the choice answers.

@@ -109,12 +109,12 @@ fn a_past_without_meaning_is_refused() {
     let x = normal(&device);
     let refusal = |input: Input| layer.forward(input).unwrap_err().to_string();
     let message = refusal(Input { first: SPLIT - 1, ..second(&x) });
-    assert_eq!(message, "first = 13: the past has 14 places before it");
+    assert_eq!(message, "first = 13: the past has 14 positions before it");
     let message = refusal(Input { memory: Some(x.clone()), ..second(&x) });
     assert!(message.starts_with("past with a memory"), "{message}");
     let narrow = Tensor::zeros([2, 3, 8], &device);
     let message = refusal(Input { past: Some(narrow), ..second(&x) });
-    assert_eq!(message, "past has shape [2, 3, 8], expected [2, places, 24]");
+    assert_eq!(message, "past has shape [2, 3, 8], expected [2, positions, 24]");
     let message = layer.decode(second(&x), &mut Cache::new()).unwrap_err().to_string();
     assert!(message.starts_with("past with a cache"), "{message}");
 }

@@ -127,7 +127,7 @@ fn a_predicted_place_learns_from_a_memory_longer_than_the_queries() {
     let input = |path| Input { memory: Some(memory.clone()), path, ..Input::new(x.clone()) };
     let (fused, composed) = (run(&layer, input(Path::Fused)), run(&layer, input(Path::Composed)));
     assert_close("out", &fused.out, &composed.out);
-    for name in ["pattern.hidden.weight", "pattern.place.weight"] {
+    for name in ["pattern.hidden.weight", "pattern.center.weight"] {
         let of = |outcome: &Outcome| {
             let found = outcome.gradients.iter().find(|(parameter, _)| parameter.contains(name));
             found.and_then(|(_, gradient)| gradient.clone()).expect(name)

@@ -41,7 +41,7 @@ fn settings_without_meaning_are_refused_when_read() {
         ("heads = 0", "heads = 0: expected at least 1"),
         (
             "heads = 4\npattern = { kind = 'window', left = 0 }",
-            "pattern.left = 0: a window of nothing but the own place mixes nothing; use 1 or more",
+            "pattern.left = 0: a window of nothing but the own position mixes nothing; use 1 or more",
         ),
         (
             "heads = 4\nmixing = 'linear'\nposition = 'alibi'",
@@ -53,7 +53,7 @@ fn settings_without_meaning_are_refused_when_read() {
         ),
         (
             "heads = 4\nposition = { kind = 'learned', length = 0 }",
-            "position.length = 0: a table has at least one place",
+            "position.length = 0: a table has at least one position",
         ),
     ];
     for (text, expected) in cases {
@@ -78,7 +78,7 @@ fn calls_without_meaning_are_refused() {
     let cases = [
         (
             learned.position[0].embed(ones(1, 5, 24), 4).unwrap_err().to_string(),
-            "position.length = 8: the input reaches place 8, longer than the table",
+            "position.length = 8: the input reaches position 8, longer than the table",
         ),
         (
             forward(&plain, Input::new(ones(2, 3, 23))),

@@ -31,10 +31,10 @@ impl Model {
     }
 
     fn norm(&self, name: &str, x: Tensor<3>) -> Tensor<3> {
-        let centred = x.clone() - x.mean_dim(2);
-        let deviation = (centred.clone().powi_scalar(2).mean_dim(2) + 1e-5).sqrt();
+        let centered = x.clone() - x.mean_dim(2);
+        let deviation = (centered.clone().powi_scalar(2).mean_dim(2) + 1e-5).sqrt();
         let gamma = self.get::<1>(&format!("w.{name}.gamma")) + 1.0; // stored as an offset from 1
-        centred / deviation * gamma.unsqueeze::<3>()
+        centered / deviation * gamma.unsqueeze::<3>()
     }
 
     fn attention(&self, block: usize, position: &Position) -> Attention {

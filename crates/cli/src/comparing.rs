@@ -1,11 +1,7 @@
 //! A line at the bottom of the terminal while a comparison runs: cells, seeds, time left.
 
-use std::{
-    io::{self, IsTerminal},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use whatwhere_data::Description;
 use whatwhere_lab::{
     compare::{At, Observer, Trained},
@@ -13,12 +9,11 @@ use whatwhere_lab::{
 };
 use whatwhere_training::Record;
 
-use crate::say::say;
+use crate::progress::Bar;
 
 /// A bar over all updates of all runs; a line for each finished run.
 pub(crate) struct Progress {
-    bar: ProgressBar,
-    is_terminal: bool,
+    bar: Bar,
     begun: Instant,
     /// Finished by an earlier call: they say nothing about the time left.
     skipped: usize,
@@ -45,23 +40,8 @@ const RUN: f64 = 1000.0;
 
 impl Progress {
     pub(crate) fn new() -> Self {
-        let is_terminal = io::stderr().is_terminal();
-        let target =
-            if is_terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some(1), target);
-        let style = ProgressStyle::with_template("{bar:24} {wide_msg}")
-            .expect("a template that indicatif reads");
-        bar.set_style(style);
-        bar.enable_steady_tick(Duration::from_millis(500));
-        Self { bar, is_terminal, begun: Instant::now(), skipped: 0, running: Vec::new() }
-    }
-
-    fn say(&self, line: String) {
-        if self.is_terminal {
-            self.bar.println(line);
-        } else {
-            say!("{line}");
-        }
+        let bar = Bar::new(Some(1), "{bar:24} {wide_msg}");
+        Self { bar, begun: Instant::now(), skipped: 0, running: Vec::new() }
     }
 
     fn draw(&self, at: &At) {
@@ -89,7 +69,7 @@ impl Progress {
 
 impl Observer for Progress {
     fn reads(&mut self, data: &Description) {
-        data.held_out().into_iter().for_each(|said| self.say(said));
+        data.held_out().into_iter().for_each(|said| self.bar.say(said));
     }
 
     fn begins(&mut self, at: &At) {
@@ -112,7 +92,7 @@ impl Observer for Progress {
         self.skipped += usize::from(was_there);
         let was = if was_there { ", from before" } else { "" };
         let quality = &trained.quality;
-        self.say(format!(
+        self.bar.say(format!(
             "{} of {}: {}, seed {}: loss {:.4}, accuracy {:.3}, {:.0} tokens/s{was}",
             at.finished + 1,
             at.runs,
@@ -126,12 +106,6 @@ impl Observer for Progress {
 
     fn failed(&mut self, cell: &Cell, reason: &str) {
         self.running.retain(|run| run.cell != cell.name);
-        self.say(format!("{}: {reason}", cell.name));
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.bar.finish_and_clear();
+        self.bar.say(format!("{}: {reason}", cell.name));
     }
 }

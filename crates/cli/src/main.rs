@@ -75,7 +75,7 @@ enum Verb {
     Show(show::Show),
     /// Print settings with every value written out, the presets, or all that can be chosen.
     Config(config::Config),
-    /// Look at data, and train tokenizers on it.
+    /// CallView at data, and train tokenizers on it.
     Data(data::Data),
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, IsTerminal},
-    ops::ControlFlow,
+    ops::{ControlFlow, Deref},
     time::{Duration, Instant},
 };
 
@@ -12,6 +12,48 @@ use whatwhere_training::{Evaluation, Observer, Record, interrupt::Interrupt};
 use whatwhere_transformer::Model;
 
 use crate::say::say;
+
+/// A bar on stderr, gone when it is dropped; without a terminal nothing is drawn, and what is said is a line of its own.
+pub(crate) struct Bar {
+    bar: ProgressBar,
+    is_terminal: bool,
+}
+
+impl Bar {
+    pub(crate) fn new(length: Option<u64>, template: &str) -> Self {
+        let is_terminal = io::stderr().is_terminal();
+        let target =
+            if is_terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(length, target);
+        let style =
+            ProgressStyle::with_template(template).expect("a template that indicatif reads");
+        bar.set_style(style);
+        bar.enable_steady_tick(Duration::from_millis(500));
+        Self { bar, is_terminal }
+    }
+
+    pub(crate) fn say(&self, line: String) {
+        if self.is_terminal {
+            self.bar.println(line);
+        } else {
+            say!("{line}");
+        }
+    }
+}
+
+impl Deref for Bar {
+    type Target = ProgressBar;
+
+    fn deref(&self) -> &ProgressBar {
+        &self.bar
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
 
 /// How fast a run goes, from where this process took it up: what was done before says nothing about it.
 pub(crate) struct Pace {
@@ -48,18 +90,11 @@ fn time(span: Duration) -> String {
 }
 
 /// A bar for data that are read, for a tokenizer that is trained, and for tokens that are made.
-pub(crate) struct Preparing(ProgressBar);
+pub(crate) struct Preparing(Bar);
 
 impl Preparing {
     pub(crate) fn new() -> Self {
-        let terminal = io::stderr().is_terminal();
-        let target =
-            if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(None, target);
-        let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}, {elapsed}")
-            .expect("a template that indicatif reads");
-        bar.set_style(style);
-        Self(bar)
+        Self(Bar::new(None, "{bar:24} {pos}/{len} {msg}, {elapsed}"))
     }
 
     /// Shows how far it is; the first Ctrl-C ends it.
@@ -71,39 +106,18 @@ impl Preparing {
     }
 }
 
-impl Drop for Preparing {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
-    }
-}
-
 /// A bar with loss, rate and time left; a line for every evaluation.
 pub(crate) struct Progress {
-    bar: ProgressBar,
+    bar: Bar,
     pace: Pace,
     steps: u64,
-    lines: bool,
 }
 
 impl Progress {
     pub(crate) fn new(step: u64, steps: u64) -> Self {
-        let terminal = io::stderr().is_terminal();
-        let target =
-            if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some(steps), target).with_position(step);
-        let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}")
-            .expect("a template that indicatif reads");
-        bar.set_style(style);
-        bar.enable_steady_tick(Duration::from_millis(500));
-        Self { bar, pace: Pace::new(step), steps, lines: !terminal }
-    }
-
-    fn say(&self, line: String) {
-        if self.lines {
-            say!("{line}");
-        } else {
-            self.bar.println(line);
-        }
+        let bar = Bar::new(Some(steps), "{bar:24} {pos}/{len} {msg}");
+        bar.set_position(step);
+        Self { bar, pace: Pace::new(step), steps }
     }
 }
 
@@ -119,15 +133,9 @@ impl Observer for Progress {
     fn evaluated(&mut self, evaluation: &Evaluation, step: u64, best: bool, _model: &Model) {
         let Evaluation { loss, perplexity, accuracy, .. } = evaluation;
         let mark = if best { ", best so far" } else { "" };
-        self.say(format!(
+        self.bar.say(format!(
             "step {step}: valid loss {loss:.4}, perplexity {perplexity:.2}, accuracy {accuracy:.3}{mark}"
         ));
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.bar.finish_and_clear();
     }
 }
 

@@ -35,7 +35,7 @@ fn the_list_goes_to_stdout_and_nothing_to_a_stderr_that_is_no_terminal() {
     for word in ["scaled_dot", "strided", "transformer_xl", "rotary"] {
         assert!(list.contains(word), "{word} in {list}");
     }
-    assert!(!list.contains('\x1b'), "no colour outside a terminal");
+    assert!(!list.contains('\x1b'), "no color outside a terminal");
 }
 
 #[test]

@@ -219,7 +219,7 @@ fn lines_are_translated_one_for_one() {
     let good = String::from_utf8(output.stdout).unwrap();
     assert_eq!(good.lines().count(), 3);
     assert_eq!(good.lines().nth(1), Some(""), "an empty line stays empty");
-    // One line beyond the table of places and one that is no text: the others are where they were.
+    // One line beyond the table of positions and one that is no text: the others are where they were.
     let long = "a b c ".repeat(40);
     for flag in [None, Some("--json")] {
         let mut child = command(at, &["translate", "run"])
@@ -347,7 +347,10 @@ fn a_prompt_is_not_printed_before_a_refusal_and_not_cut_in_silence() {
     let output = run(at, &["generate", "run", long, "--tokens", "3"]);
     assert!(output.status.success());
     let message = String::from_utf8(output.stderr).unwrap();
-    assert!(message.contains("the prompt has 51 tokens, the model knows 24 places"), "{message}");
+    assert!(
+        message.contains("the prompt has 51 tokens, the model knows 24 positions"),
+        "{message}"
+    );
     assert!(String::from_utf8(output.stdout).unwrap().starts_with(long));
     assert_eq!(out(at, &["generate", "run", "It", "--tokens", "0"]), "It\n");
 }

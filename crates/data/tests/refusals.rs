@@ -137,7 +137,7 @@ fn settings_are_refused_with_what_was_found() {
         ),
         (
             "objective = { kind = 'masked', share = 0.0 }",
-            "objective.share = 0: a share of places is above 0",
+            "objective.share = 0: a share of positions is above 0",
         ),
         (
             "objective = { kind = 'masked', random = 0.5 }",

@@ -49,11 +49,32 @@ pub enum Error {
         /// Why they do not go together.
         reason: &'static str,
     },
+    /// A pattern's settings that cannot be.
+    #[cfg(feature = "settings")]
+    #[error(transparent)]
+    Refused(#[from] whatwhere_settings::Refusal),
 }
 
 /// Checks that a slice has the length the shape asks for.
 pub(crate) fn expect_len(what: &'static str, found: usize, expected: usize) -> Result<(), Error> {
     if found == expected { Ok(()) } else { Err(Error::Length { what, found, expected }) }
+}
+
+/// Checks several slices: their names, their lengths and those the shape asks for.
+pub(crate) fn expect_lens(
+    lengths: impl IntoIterator<Item = (&'static str, usize, usize)>,
+) -> Result<(), Error> {
+    lengths.into_iter().try_for_each(|(what, found, expected)| expect_len(what, found, expected))
+}
+
+/// Checks that sizes are not zero.
+pub(crate) fn expect_nonzero<const N: usize>(
+    sizes: [(&'static str, usize); N],
+) -> Result<(), Error> {
+    match sizes.into_iter().find(|(_, size)| *size == 0) {
+        Some((what, _)) => Err(Error::Zero { what }),
+        None => Ok(()),
+    }
 }
 
 /// Checks that a setting is inside its range.

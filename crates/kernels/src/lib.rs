@@ -1,6 +1,6 @@
 //! Softmax attention on plain slices: fused forward, backward and decoding for every score, pattern and position.
 //!
-//! For one head, with query `i` at place `p`, key `j` at place `s`, and `distance = s − p`:
+//! For one head, with query `i` at position `p`, key `j` at position `s`, and `distance = s − p`:
 //!
 //! ```text
 //! features   fq = feature(q_i + u, p)          fk = feature(k_j, s)          rotary, polar, or none
@@ -15,7 +15,7 @@
 //!
 //! Every step is optional but compare, softmax and mix. [`attention::Call`] holds the choices; its `forward` and `backward`
 //! compute in O(length) memory, tile by tile, and no score outlives its tile. Decoding is `forward` with the new queries,
-//! their place in `first_query`, and all keys so far. [`linear_attention`] is the other mixing, `φ(q)·φ(k)` instead of a
+//! their position in `first_query`, and all keys so far. [`linear_attention`] is the other mixing, `φ(q)·φ(k)` instead of a
 //! softmax, with a state of constant size. [`layer`] is what a training step needs besides attention: linear layers (f32
 //! and int8), norms, activations, embeddings, cross-entropy, Adam.
 //!
@@ -61,6 +61,8 @@ pub mod linear_attention;
 mod memory;
 mod parallel;
 mod simd;
+#[cfg(test)]
+mod testing;
 mod tile;
 
 pub use error::Error;

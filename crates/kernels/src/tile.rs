@@ -123,7 +123,7 @@ pub(crate) fn query_chunks(queries: usize, heads: usize) -> Vec<Range<usize>> {
     (0..queries).step_by(length).map(|start| start..(start + length).min(queries)).collect()
 }
 
-/// Cuts keys into at most `TASKS / heads` chunks of whole tiles that cost about the same.
+/// Cuts keys into at most `chunks` chunks of whole tiles that cost about the same.
 /// `cost[i]` is the number of visible tiles above key tile `i`.
 pub(crate) fn key_chunks(keys: usize, cost: &[usize], chunks: usize) -> Vec<Range<usize>> {
     let total: usize = cost.iter().sum();

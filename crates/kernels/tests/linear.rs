@@ -52,7 +52,7 @@ fn keys_of(linear: &LinearAttention, batch: usize, head: usize) -> (usize, usize
 /// The recurrence, one token at a time: outputs and denominators.
 fn reference(linear: &LinearAttention, exact: &Exact) -> (Vec<f64>, Vec<f64>) {
     let Shape { batch, heads, queries, head_dim, value_dim, .. } = linear.shape;
-    let (mut out, mut normaliser) = (Vec::new(), Vec::new());
+    let (mut out, mut normalizer) = (Vec::new(), Vec::new());
     for (b, h) in (0..batch).flat_map(|b| (0..heads).map(move |h| (b, h))) {
         let (first, length) = keys_of(linear, b, h);
         let mut s = vec![0.0; head_dim * value_dim];
@@ -75,20 +75,20 @@ fn reference(linear: &LinearAttention, exact: &Exact) -> (Vec<f64>, Vec<f64>) {
                 exact.q[row * head_dim..][..head_dim].iter().map(|&x| elu_plus_one(x)).collect();
             let sum: f64 = (0..head_dim).map(|d| q[d] * z[d]).sum();
             let sum = sum + f64::from(linear.epsilon);
-            normaliser.push(sum);
+            normalizer.push(sum);
             out.extend((0..value_dim).map(|m| {
                 let weighted: f64 = (0..head_dim).map(|d| q[d] * s[d * value_dim + m]).sum();
                 if sum == 0.0 { 0.0 } else { weighted / sum }
             }));
         }
     }
-    (out, normaliser)
+    (out, normalizer)
 }
 
-/// Gradients pair by pair: with the weight `w = φ(q)·φ(k)` of a pair, `d_w = d_out · (v − out) / normaliser`.
+/// Gradients pair by pair: with the weight `w = φ(q)·φ(k)` of a pair, `d_w = d_out · (v − out) / normalizer`.
 fn reference_backward(linear: &LinearAttention, exact: &Exact, d_out: &[f64]) -> Exact {
     let Shape { batch, heads, queries, head_dim, value_dim, .. } = linear.shape;
-    let (out, normaliser) = reference(linear, exact);
+    let (out, normalizer) = reference(linear, exact);
     let zeros = |x: &[f64]| vec![0.0; x.len()];
     let mut d = Exact { q: zeros(&exact.q), k: zeros(&exact.k), v: zeros(&exact.v) };
     for (b, h) in (0..batch).flat_map(|b| (0..heads).map(move |h| (b, h))) {
@@ -103,7 +103,7 @@ fn reference_backward(linear: &LinearAttention, exact: &Exact, d_out: &[f64]) ->
                         * elu_plus_one(exact.k[key * head_dim + c]);
                 }
                 for m in 0..value_dim {
-                    let g = d_out[row * value_dim + m] / normaliser[row];
+                    let g = d_out[row * value_dim + m] / normalizer[row];
                     d.v[key * value_dim + m] += g * weight;
                     d_weight += g * (exact.v[key * value_dim + m] - out[row * value_dim + m]);
                 }
@@ -195,9 +195,9 @@ fn for_each_call(mut check: impl FnMut(&str, LinearAttention, &Tensors)) {
 fn forward_is_the_recurrence() {
     for_each_call(|what, linear, tensors| {
         let made = linear.forward(&tensors.inputs()).unwrap();
-        let (out, normaliser) = reference(&linear, &Exact::new(&tensors.inputs()));
+        let (out, normalizer) = reference(&linear, &Exact::new(&tensors.inputs()));
         assert_close(what, [&made.out], [&out]);
-        assert_close(what, [&made.normaliser], [&normaliser]);
+        assert_close(what, [&made.normalizer], [&normalizer]);
     });
 }
 
@@ -351,15 +351,15 @@ fn buffers_of_the_caller_are_overwritten() {
         let made = linear.forward(&inputs).unwrap();
         let gradients = linear.backward(&inputs, &made, d_out).unwrap();
         let stale = |like: &[f32]| vec![f32::NAN; like.len()];
-        let (mut out, mut normaliser) = (stale(&made.out), stale(&made.normaliser));
-        linear.forward_into(&inputs, &mut out, &mut normaliser).unwrap();
-        assert_eq!((&out, &normaliser), (&made.out, &made.normaliser), "{what}");
+        let (mut out, mut normalizer) = (stale(&made.out), stale(&made.normalizer));
+        linear.forward_into(&inputs, &mut out, &mut normalizer).unwrap();
+        assert_eq!((&out, &normalizer), (&made.out, &made.normalizer), "{what}");
         let mut into = LinearGradients {
             q: stale(&gradients.q),
             k: stale(&gradients.k),
             v: stale(&gradients.v),
         };
-        linear.backward_into(&inputs, &out, &normaliser, d_out, &mut into).unwrap();
+        linear.backward_into(&inputs, &out, &normalizer, d_out, &mut into).unwrap();
         assert_eq!(into, gradients, "{what}");
     });
 }
@@ -375,7 +375,7 @@ fn rows_without_keys_are_zero_even_without_epsilon() {
             ..LinearAttention::new(shape, causal)
         };
         let made = linear.forward(&tensors.inputs()).unwrap();
-        assert_eq!(made, LinearOutput { out: vec![0.0; 20], normaliser: vec![0.0; 5] });
+        assert_eq!(made, LinearOutput { out: vec![0.0; 20], normalizer: vec![0.0; 5] });
         let d = linear.backward(&tensors.inputs(), &made, &tensors.d_out).unwrap();
         assert!([d.q, d.k, d.v].iter().flatten().all(|&x| x == 0.0));
     }
@@ -389,7 +389,7 @@ fn one_key_returns_its_value() {
         LinearAttention { epsilon: 0.0, ..LinearAttention::new(Shape::square(1, 1, 1, 4), true) };
     let made = linear.forward(&Inputs { q: &x, k: &x, v: &[1.0, 2.0, 3.0, 4.0] }).unwrap();
     let squares = 0.135335_f64.powi(2) + 0.367879_f64.powi(2) + 1.0 + 4.0;
-    assert_close("normaliser", [&made.normaliser], [&[squares]]);
+    assert_close("normalizer", [&made.normalizer], [&[squares]]);
     assert_close("out", [&made.out], [&[1.0, 2.0, 3.0, 4.0]]);
 }
 
@@ -404,9 +404,9 @@ fn calls_that_cannot_be_right_are_refused() {
 
     let short = Inputs { k: &inputs.k[1..], ..inputs };
     assert_eq!(linear.forward(&short), Err(length("k", 23, 24)));
-    let (mut out, mut normaliser) = ([0.0; 24], [0.0; 5]);
-    let refused = linear.forward_into(&inputs, &mut out, &mut normaliser);
-    assert_eq!(refused, Err(length("normaliser", 5, 6)));
+    let (mut out, mut normalizer) = ([0.0; 24], [0.0; 5]);
+    let refused = linear.forward_into(&inputs, &mut out, &mut normalizer);
+    assert_eq!(refused, Err(length("normalizer", 5, 6)));
     assert_eq!(linear.backward(&inputs, &made, &[0.0]), Err(length("d_out", 1, 24)));
 
     let unequal = LinearAttention::new(Shape { keys: 4, ..shape }, true);

@@ -333,16 +333,16 @@ fn pattern(vector: &Vector, past: usize, shape: &Shape) -> Box<dyn Pattern> {
         .map(|side| reach(side).map_or(Window::UNLIMITED, |reach| reach as usize));
     let is_causal = vector.number("is_causal") == Some(1.0);
     let window = Window { left, right };
-    let places: Box<dyn Pattern> =
+    let positions: Box<dyn Pattern> =
         if is_causal { Box::new(And(Causal::upper_left(), window)) } else { Box::new(window) };
-    let Some(lengths) = vector.get("nonpad_kv_seqlen") else { return places };
+    let Some(lengths) = vector.get("nonpad_kv_seqlen") else { return positions };
     let lengths: Vec<usize> = lengths.values.iter().map(|&length| length as usize).collect();
     let padding = KeyLengths::new(lengths.clone()).expect("there is a sequence");
     let queries = shape.queries;
-    // Shifted so that no place is negative.
+    // Shifted so that no position is negative.
     let shifted = from_fn(move |pair: Pair| {
         let query = pair.query - past + lengths[pair.batch];
-        places.sees(Pair { query, key: pair.key + queries, ..pair })
+        positions.sees(Pair { query, key: pair.key + queries, ..pair })
     });
     Box::new(And(padding, shifted))
 }
@@ -377,14 +377,14 @@ fn rotary(vector: &Vector) -> Vec<Compared> {
             None => sequence * length + index,
         };
         let pairs = cos.values.chunks_exact(width / 2).zip(sin.values.chunks_exact(width / 2));
-        let (cos, sin) = pairs.clone().nth(line).expect("the caches have the place");
+        let (cos, sin) = pairs.clone().nth(line).expect("the caches have the position");
         let mut q = x.to_vec();
         for (i, (cos, sin)) in cos.iter().zip(sin).enumerate() {
             let (a, b) = layout.pair(i, width);
             q[a] *= cos.hypot(*sin);
             q[b] *= cos.hypot(*sin);
         }
-        // At place 1 the angle is the frequency itself.
+        // At position 1 the angle is the frequency itself.
         let frequencies: Vec<f64> =
             cos.iter().zip(sin).map(|(&cos, &sin)| f64::from(sin).atan2(f64::from(cos))).collect();
         let angles = Arc::new(Angles::new(&frequencies, 0..2, 1.0));

@@ -1,4 +1,4 @@
-//! Laws the fast path obeys whatever it computes: about places, threads, instruction sets, decoding, rows that see
+//! Laws the fast path obeys whatever it computes: about positions, threads, instruction sets, decoding, rows that see
 //! nothing, and buffers.
 
 mod common;
@@ -154,7 +154,7 @@ impl Step<'_> {
         let q = self.rows(inputs.q);
         let k = cut(inputs.k, shape.batch * shape.kv_heads, &keys, shape.keys);
         let v = cut(inputs.v, shape.batch * shape.kv_heads, &keys, shape.keys);
-        // What belongs to indices instead of places is cut as well.
+        // What belongs to indices instead of positions is cut as well.
         let centers = self.whole.focus.map(|focus| self.rows(focus.centers));
         let dense: Vec<_> = self.whole.biases.iter().map(|bias| self.dense(bias, &keys)).collect();
         let biases = self.whole.biases.iter().zip(&dense).map(|(bias, dense)| match dense {

@@ -16,7 +16,7 @@ const TWO_ROUNDINGS: f64 = 2.0 * ROUNDING;
 
 const SCALE_1: Score<&[f32]> = Score::Dot { scale: 1.0 };
 
-// The published PoPE example: a query at place 5, a key at place 2, four channels.
+// The published PoPE example: a query at position 5, a key at position 2, four channels.
 const POPE_Q: [f32; 4] = [0.5, -1.0, 2.0, 0.0];
 const POPE_K: [f32; 4] = [1.0, 0.3, -0.7, 1.5];
 const POPE_DELTA: [f32; 4] = [0.0, -0.5, -1.0, -TAU];
@@ -75,7 +75,7 @@ fn delta_moves_the_score_by_the_published_slopes() {
 fn rotary_turns_are_the_published_ones() {
     let interleaved = [-1.27223251272, -1.83886498514, 2.87866810044, 4.08818663560];
     let half_split = [-1.41335252078, 1.87911806669, -2.82885748174, 4.05819113540];
-    // A unit key at place 0 is not turned and reads one channel of the query at place 3.
+    // A unit key at position 0 is not turned and reads one channel of the query at position 3.
     let unit_keys: Vec<f32> = (0..16).map(|i| f32::from(i % 5 == 0)).collect();
     let inputs = Inputs { q: &[1.0, 2.0, 3.0, 4.0].repeat(4), k: &unit_keys, v: &[0.0; 16] };
     let angles = Angles::new(&Angles::rotary_frequencies(4, 10_000.0), 0..4, 1.0);
@@ -100,10 +100,11 @@ fn polar_without_delta_is_interleaved_rotary_of_twice_the_width() {
     let (q, k, v) =
         (numbers(1, narrow.q_len()), numbers(2, narrow.k_len()), numbers(3, narrow.v_len()));
     let d_out = numbers(4, narrow.out_len());
-    let places = 3..3 + length;
+    let positions = 3..3 + length;
     let polar_angles =
-        Angles::new(&Angles::polar_frequencies(width, 10_000.0), places.clone(), 1.0);
-    let rotary_angles = Angles::new(&Angles::rotary_frequencies(2 * width, 10_000.0), places, 1.0);
+        Angles::new(&Angles::polar_frequencies(width, 10_000.0), positions.clone(), 1.0);
+    let rotary_angles =
+        Angles::new(&Angles::rotary_frequencies(2 * width, 10_000.0), positions, 1.0);
     let call = |shape, feature| Attention {
         first_query: 3,
         first_key: 3,

@@ -20,7 +20,7 @@ const ROUNDED: f64 = 1e-6;
 
 const SCALE_1: Score<&[f32]> = Score::Dot { scale: 1.0 };
 
-// The published PoPE example: one query at place 5, one key at place 2, four channels.
+// The published PoPE example: one query at position 5, one key at position 2, four channels.
 const POPE_Q: [f32; 4] = [0.5, -1.0, 2.0, 0.0];
 const POPE_K: [f32; 4] = [1.0, 0.3, -0.7, 1.5];
 const POPE_DELTA: [f32; 4] = [0.0, -0.5, -1.0, -TAU];
@@ -77,7 +77,7 @@ fn delta_moves_the_score_by_the_published_slopes() {
 fn rotary_turns_are_the_published_ones() {
     let interleaved = [-1.27223251272, -1.83886498514, 2.87866810044, 4.08818663560];
     let half_split = [-1.41335252078, 1.87911806669, -2.82885748174, 4.05819113540];
-    // A unit key at place 0 is not turned and reads one channel of the query at place 3.
+    // A unit key at position 0 is not turned and reads one channel of the query at position 3.
     let unit_keys: Vec<f32> = (0..16).map(|i| f32::from(i % 5 == 0)).collect();
     let inputs = Inputs { q: &[1.0, 2.0, 3.0, 4.0].repeat(4), k: &unit_keys, v: &[0.0; 16] };
     let angles = Angles::new(&Angles::rotary_frequencies(4, 10_000.0), 0..4, 1.0);
@@ -181,7 +181,7 @@ fn one_score_is_the_sum_done_by_hand() {
 
 #[test]
 fn one_output_is_the_sum_done_by_hand() {
-    // A zero query weighs the keys at places 4 and 5 equally; the query stands at place 5.
+    // A zero query weighs the keys at positions 4 and 5 equally; the query stands at position 5.
     let shape = Shape { keys: 2, ..Shape::square(1, 1, 1, 1) };
     let inputs = Inputs { q: &[0.0], k: &[1.0, 2.0], v: &[10.0, 20.0] };
     let base = Attention { first_query: 5, first_key: 4, ..Attention::new(shape, &Full) };
@@ -205,7 +205,7 @@ fn one_output_is_the_sum_done_by_hand() {
 
 #[test]
 fn every_pair_reads_its_own_entry() {
-    // One channel, q = k = 1 and places 0 and 1: the distances are 0, 1, −1, 0.
+    // One channel, q = k = 1 and positions 0 and 1: the distances are 0, 1, −1, 0.
     let shape = Shape::square(2, 2, 2, 1);
     let inputs = Inputs { q: &[1.0; 8], k: &[1.0; 8], v: &[0.0; 8] };
     let base = Attention { score: SCALE_1, ..Attention::new(shape, &Full) };
@@ -261,7 +261,7 @@ fn a_row_that_sees_nothing_yields_zeros() {
     let shape = Shape::square(1, 1, 3, 2);
     let (q, k, v) = (data(1, 6), data(2, 6), data(3, 6));
     let inputs = Inputs { q: &q, k: &k, v: &v };
-    // The first query stands at place 0, the first key at place 1.
+    // The first query stands at position 0, the first key at position 1.
     let attention = Attention { first_key: 1, ..Attention::new(shape, &Causal { offset: 0 }) };
     let found = forward(&attention, &inputs).unwrap();
     assert_eq!(found.out[..2], [0.0; 2]);

@@ -103,14 +103,16 @@ impl Pairs {
     pub fn of(attention: &AttentionSettings, length: usize) -> Result<Self, Error> {
         let heads = attention.sizes()?;
         if attention.pattern.deviation().is_some() {
-            // It follows content, so it is not known before; a window around the predicted place at the most.
+            // It follows content, so it is not known before; a window around the predicted position at the most.
             let full = (length * length) as u64;
             return Ok(Self { visible: full, computed: full });
         }
         // A whole window may be one document: the most there can be.
         let documents = Some(&[vec![0]][..]);
-        let context = PatternContext { heads, documents, first_query: 0, centers: None };
-        let pattern = attention.pattern.build(&context)?;
+        let context =
+            PatternContext { heads: heads.heads, documents, first_query: 0, centers: None };
+        let pattern =
+            attention.pattern.build(&context).map_err(whatwhere_attention::Error::from)?;
         let tile = Tile { batch: 0, head: 0, queries: 0..length, keys: 0..length };
         Ok(Self {
             visible: visible_pairs(&*pattern, &tile),

@@ -4,7 +4,7 @@
 //! - [`compare`] trains and measures them, [`extrapolate`] tries lengths nobody trained, [`cost`] predicts and counts.
 //! - [`reproduce`] holds published claims against what is measured here.
 //! - [`search`] finds the settings at which a cell does best; [`standard`] is the comparison that runs without being asked for.
-//! - [`record`] keeps what a comparison was asked to be; [`results`] sums up over seeds by [`statistics`]; [`verdict`] says it in words, [`report`] shows it
+//! - [`record`] keeps what a comparison was asked to be; [`results`] sums up over seeds by [`statistics`]; [`table`] and [`lengths`] lay it out, [`verdict`] says it in words, [`report`] shows it
 //!   with the drawings of [`chart`].
 //! - [`heads`] measures what trained heads do, and what a model loses without them.
 //! - [`show`] draws encodings, patterns and what trained heads do.
@@ -13,12 +13,12 @@ pub mod budget;
 pub mod chart;
 pub mod compare;
 pub mod cost;
-mod csv;
 mod error;
 mod evidence;
 pub mod extrapolate;
 pub mod grid;
 pub mod heads;
+pub mod lengths;
 mod measure;
 pub mod record;
 pub mod report;

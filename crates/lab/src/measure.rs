@@ -81,6 +81,11 @@ impl Measure {
         }
     }
 
+    /// What is measured at other lengths: a loss, also of tasks.
+    pub fn at_lengths(self) -> Self {
+        if self == Self::Accuracy { Self::Loss } else { self }
+    }
+
     /// Whether less is better.
     pub fn is_loss(self) -> bool {
         self != Self::Accuracy

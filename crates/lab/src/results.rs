@@ -8,12 +8,16 @@ use crate::{
     Error,
     compare::{Comparison, Trained},
     evidence,
+    extrapolate::AtLength,
     grid::Cell,
     settings::Shared,
     statistics::{Summary, Verdict, paired},
 };
 
-pub use crate::measure::Measure;
+pub use crate::{
+    lengths::{LengthCurve, LengthResult},
+    measure::Measure,
+};
 
 /// A finished comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -112,22 +116,6 @@ pub struct CellResult {
     pub lengths: Vec<LengthResult>,
     /// Tokens per second in training, over stretches of all its runs.
     pub tokens_per_second: Option<Summary>,
-}
-
-/// A cell at one length.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LengthResult {
-    /// How rotary was scaled for it.
-    pub scaling: Option<String>,
-    /// Tokens of a window.
-    pub length: usize,
-    /// Nats per token, over seeds.
-    pub loss: Option<Summary>,
-    /// Bits per byte, over seeds.
-    #[serde(default)]
-    pub bits_per_byte: Option<Summary>,
-    /// Why there is none.
-    pub missing: Option<String>,
 }
 
 /// The accuracy of a task that is solved.
@@ -279,6 +267,7 @@ impl CellResult {
             run.curve.iter().find(|point| point.accuracy >= least).map(|point| point.step as f64)
         };
         let is_task = measure == Measure::Accuracy;
+        let lengths: Vec<&[AtLength]> = runs.iter().map(|run| run.lengths.as_slice()).collect();
         let lifted: Vec<f64> = runs.iter().filter_map(|run| reached(run, LIFTED)).collect();
         Self {
             name: cell.name.clone(),
@@ -294,7 +283,7 @@ impl CellResult {
             lift_off: Summary::of(&lifted).filter(|_| is_task),
             difference: None,
             verdict: None,
-            lengths: lengths(runs),
+            lengths: LengthResult::of(&lengths),
             tokens_per_second: speed(runs),
             outcome,
         }
@@ -325,16 +314,6 @@ impl CellResult {
     }
 }
 
-impl LengthResult {
-    /// The figure that cells are ranked by: a loss, also of tasks.
-    pub fn measured(&self, measure: Measure) -> Option<Summary> {
-        match measure {
-            Measure::BitsPerByte => self.bits_per_byte,
-            Measure::Loss | Measure::Accuracy => self.loss,
-        }
-    }
-}
-
 impl Outcome {
     /// What came of each seed; none if it was refused or failed.
     pub fn runs(&self) -> &[Trained] {
@@ -352,33 +331,4 @@ fn speed(runs: &[Trained]) -> Option<Summary> {
         let each: Vec<f64> = runs.iter().map(|run| run.cost.tokens_per_second).collect();
         Summary::of(&each)
     })
-}
-
-/// Sums up lengths over seeds.
-fn lengths(runs: &[Trained]) -> Vec<LengthResult> {
-    let Some(first) = runs.first() else { return Vec::new() };
-    first
-        .lengths
-        .iter()
-        .map(|at| {
-            let over_seeds = |measure: Measure| {
-                let same = |run: &Trained| {
-                    let found = run
-                        .lengths
-                        .iter()
-                        .find(|b| b.length == at.length && b.scaling == at.scaling);
-                    found?.figures.as_ref().and_then(|figures| measure.of(&figures.whole))
-                };
-                let values: Option<Vec<f64>> = runs.iter().map(same).collect();
-                Summary::of(&values?)
-            };
-            LengthResult {
-                scaling: at.scaling.clone(),
-                length: at.length,
-                loss: over_seeds(Measure::Loss),
-                bits_per_byte: over_seeds(Measure::BitsPerByte),
-                missing: at.missing.clone(),
-            }
-        })
-        .collect()
 }

@@ -13,6 +13,8 @@ pub struct Summary {
     pub deviation: Option<f64>,
     /// Half of the 95 % confidence interval of the mean, by Student's t; none for a single value.
     pub margin: Option<f64>,
+    /// The least and the greatest value.
+    pub extent: (f64, f64),
 }
 
 /// What a difference against a baseline amounts to.
@@ -40,7 +42,7 @@ impl Summary {
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
         let deviation = (count > 1).then(|| (squares / (count - 1) as f64).sqrt());
         let margin = deviation.map(|d| student(count - 1) * d / (count as f64).sqrt());
-        Some(Self { count, mean, deviation, margin })
+        Some(Self { count, mean, deviation, margin, extent: extent(values) })
     }
 
     /// Ends of the 95 % confidence interval.
@@ -57,6 +59,12 @@ impl Summary {
             Some(_) => Verdict::WithinNoise,
         }
     }
+}
+
+/// The least and the greatest of some values; infinite where there is none.
+pub fn extent(values: &[f64]) -> (f64, f64) {
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    (low, values.iter().copied().fold(f64::NEG_INFINITY, f64::max))
 }
 
 /// Differences of values that belong together pair by pair, `a − b`.

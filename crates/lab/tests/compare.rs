@@ -309,7 +309,7 @@ fn lengths_say_what_cannot_be_read() {
         rotary[1..].iter().map(|at| at.figures.as_ref().unwrap().whole.loss).collect();
     assert!(losses.windows(2).all(|pair| pair[0] != pair[1]), "scalings do something: {losses:?}");
     let figures = rotary[1].figures.as_ref().unwrap();
-    let ends: Vec<usize> = figures.places.iter().map(|(end, _)| *end).collect();
+    let ends: Vec<usize> = figures.positions.iter().map(|(end, _)| *end).collect();
     assert_eq!(ends, [32, 64, 128, 256]);
 }
 

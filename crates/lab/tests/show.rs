@@ -225,25 +225,28 @@ fn terms_are_those_of_the_papers() {
         let names = terms.terms.iter().map(|term| (term.name, term.kind));
         names.collect::<Vec<_>>()
     };
-    use Kind::{Content, Interaction, Position as Place};
+    use Kind::{Content, Interaction, Position};
     assert_eq!(names(&[&position("none")]), [("content", Content)]);
-    assert_eq!(names(&[&position("alibi")]), [("content", Content), ("slope · distance", Place)]);
+    assert_eq!(
+        names(&[&position("alibi")]),
+        [("content", Content), ("slope · distance", Position)]
+    );
     assert_eq!(names(&[&position("shaw")]), [("content", Content), ("q·a", Interaction)]);
     assert_eq!(
         names(&[&position("transformer_xl")]),
-        [("content", Content), ("u·k", Content), ("q·a", Interaction), ("v·a", Place)]
+        [("content", Content), ("u·k", Content), ("q·a", Interaction), ("v·a", Position)]
     );
     assert_eq!(
         names(&[&position("polar")]),
-        [("content", Content), ("distance", Place), ("content × distance", Interaction)]
+        [("content", Content), ("distance", Position), ("content × distance", Interaction)]
     );
     assert_eq!(
         names(&[&position("sinusoidal")]),
         [
             ("content · content", Content),
-            ("content · place", Interaction),
-            ("place · content", Interaction),
-            ("place · place", Place)
+            ("content · position", Interaction),
+            ("position · content", Interaction),
+            ("position · position", Position)
         ]
     );
 }

@@ -2,7 +2,7 @@
 
     python crates/python/examples/gpt.py [--length 1024] [--steps 5] [--text FILE]
 
-Three models of the same size learn the same bytes: torch's causal SDPA with learned places; torch with a window and a
+Three models of the same size learn the same bytes: torch's causal SDPA with learned positions; torch with a window and a
 learned T5 bias, which SDPA computes with all scores stored; and the same window and bias by whatwhere. The last two
 start from the same weights and must have the same losses.
 """
@@ -28,8 +28,8 @@ def sdpa(layer, q, k, v):
 
 def sdpa_window_t5(layer, q, k, v):
     """Bias and window as torch can have them: a tensor of all pairs, made in every layer of every step."""
-    places = torch.arange(q.shape[2])
-    back = places[:, None] - places
+    positions = torch.arange(q.shape[2])
+    back = positions[:, None] - positions
     exact = BUCKETS // 2
     far = torch.log(back.clamp(min=1).float() / exact) / math.log(MAX_DISTANCE / exact) * (BUCKETS - exact)
     bucket = torch.where(back < exact, back.clamp(min=0), (exact + far.clamp(min=0).long()).clamp(max=BUCKETS - 1))
@@ -68,14 +68,14 @@ class GPT(nn.Module):
     def __init__(self, length, attend, width=256, heads=4, layers=4):
         super().__init__()
         self.embed = nn.Embedding(256, width)
-        self.places = nn.Embedding(length, width) if attend is sdpa else None
+        self.positions = nn.Embedding(length, width) if attend is sdpa else None
         self.blocks = nn.ModuleList(Block(width, heads, attend) for _ in range(layers))
         self.norm, self.read = nn.LayerNorm(width), nn.Linear(width, 256)
 
     def forward(self, tokens):
         x = self.embed(tokens)
-        if self.places is not None:
-            x = x + self.places.weight[: tokens.shape[1]]
+        if self.positions is not None:
+            x = x + self.positions.weight[: tokens.shape[1]]
         for block in self.blocks:
             x = block(x)
         return self.read(self.norm(x))
@@ -117,7 +117,7 @@ def main():
     print(f"length {asked.length}, batch {asked.batch}, window {WINDOW}, fastest of {asked.steps} steps")
     results = {}
     for name, model in [
-        ("torch, causal, learned places", plain),
+        ("torch, causal, learned positions", plain),
         ("torch, window and T5 bias", before),
         ("whatwhere, window and T5 bias", after),
     ]:

@@ -19,7 +19,7 @@ pub(crate) struct Call {
 /// What is different from one call to the next.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub(crate) struct Moment {
+pub(crate) struct CallArgs {
     pub(crate) first_query: usize,
     pub(crate) first_key: usize,
     pub(crate) key_lengths: Option<Vec<usize>>,
@@ -58,13 +58,13 @@ impl Call {
         v: PyReadonlyArray4<f32>,
         arrays: Vec<PyReadonlyArrayDyn<f32>>,
         mask: Option<PyReadonlyArray4<bool>>,
-        moment: Moment,
+        args: CallArgs,
         mut out: PyReadwriteArray4<f32>,
         mut rows: PyReadwriteArray3<f32>,
     ) -> PyResult<()> {
         let (shape, inputs) = (shape(&q, &k, &v)?, inputs(&q, &k, &v)?);
         let arrays = Arrays::new(&arrays)?;
-        let mask = mask.as_ref().map(|mask| self.mask(mask, &moment)).transpose()?;
+        let mask = mask.as_ref().map(|mask| self.mask(mask, &args)).transpose()?;
         let out = out.as_slice_mut().map_err(contiguous)?;
         let rows = rows.as_slice_mut().map_err(contiguous)?;
         py.detach(|| {
@@ -72,11 +72,11 @@ impl Call {
             out.fill(0.0);
             let resolved = self.settings.resolve(&shape, &arrays)?;
             if !self.settings.mixing.has_scores() {
-                let linear = linear::build(self, shape, &moment, mask.is_some())?;
+                let linear = linear::build(self, shape, &args, mask.is_some())?;
                 return Ok(linear.forward_into(&inputs, out, rows)?);
             }
-            let pattern = pattern::build(&self.settings, &shape, &moment, &arrays, mask)?;
-            let terms = Terms::new(&self.settings, &resolved, shape, &moment, &arrays, &*pattern)?;
+            let pattern = pattern::build(&self.settings, &shape, &args, &arrays, mask)?;
+            let terms = Terms::new(&self.settings, &resolved, shape, &args, &arrays, &*pattern)?;
             Ok(terms.attention().forward_into(&inputs, out, rows)?)
         })
         .map_err(|error: Error| error.into())
@@ -92,7 +92,7 @@ impl Call {
         v: PyReadonlyArray4<f32>,
         arrays: Vec<PyReadonlyArrayDyn<f32>>,
         mask: Option<PyReadonlyArray4<bool>>,
-        moment: Moment,
+        args: CallArgs,
         out: PyReadonlyArray4<f32>,
         rows: PyReadonlyArray3<f32>,
         d_out: PyReadonlyArray4<f32>,
@@ -100,18 +100,18 @@ impl Call {
         let (shape, inputs) = (shape(&q, &k, &v)?, inputs(&q, &k, &v)?);
         let sizes: Vec<Vec<usize>> = arrays.iter().map(|array| array.shape().to_vec()).collect();
         let arrays = Arrays::new(&arrays)?;
-        let mask = mask.as_ref().map(|mask| self.mask(mask, &moment)).transpose()?;
+        let mask = mask.as_ref().map(|mask| self.mask(mask, &args)).transpose()?;
         let out = out.as_slice().map_err(contiguous)?;
         let rows = rows.as_slice().map_err(contiguous)?;
         let d_out = d_out.as_slice().map_err(contiguous)?;
         let (main, learned) = py.detach(|| {
             let resolved = self.settings.resolve(&shape, &arrays)?;
             if !self.settings.mixing.has_scores() {
-                let linear = linear::build(self, shape, &moment, mask.is_some())?;
+                let linear = linear::build(self, shape, &args, mask.is_some())?;
                 return linear::backward(&linear, &inputs, out, rows, d_out);
             }
-            let pattern = pattern::build(&self.settings, &shape, &moment, &arrays, mask)?;
-            let terms = Terms::new(&self.settings, &resolved, shape, &moment, &arrays, &*pattern)?;
+            let pattern = pattern::build(&self.settings, &shape, &args, &arrays, mask)?;
+            let terms = Terms::new(&self.settings, &resolved, shape, &args, &arrays, &*pattern)?;
             let attention = terms.attention();
             let mut gradients = Gradients::zeros(&attention);
             attention.backward_into(&inputs, out, rows, d_out, &mut gradients)?;
@@ -140,13 +140,13 @@ impl Call {
         v: PyReadonlyArray4<f32>,
         arrays: Vec<PyReadonlyArrayDyn<f32>>,
         mask: Option<PyReadonlyArray4<bool>>,
-        moment: Moment,
+        args: CallArgs,
         lse: PyReadonlyArray3<f32>,
         chosen: Vec<usize>,
     ) -> PyResult<Bound<'py, PyArray4<f32>>> {
         let (shape, inputs) = (shape(&q, &k, &v)?, inputs(&q, &k, &v)?);
         let arrays = Arrays::new(&arrays)?;
-        let mask = mask.as_ref().map(|mask| self.mask(mask, &moment)).transpose()?;
+        let mask = mask.as_ref().map(|mask| self.mask(mask, &args)).transpose()?;
         let lse = lse.as_slice().map_err(contiguous)?.to_vec();
         let map = py.detach(|| {
             let resolved = self.settings.resolve(&shape, &arrays)?;
@@ -158,8 +158,8 @@ impl Call {
                     reason,
                 ));
             }
-            let pattern = pattern::build(&self.settings, &shape, &moment, &arrays, mask)?;
-            let terms = Terms::new(&self.settings, &resolved, shape, &moment, &arrays, &*pattern)?;
+            let pattern = pattern::build(&self.settings, &shape, &args, &arrays, mask)?;
+            let terms = Terms::new(&self.settings, &resolved, shape, &args, &arrays, &*pattern)?;
             let (attention, made) = (terms.attention(), Output { out: Vec::new(), lse });
             let inspection = attention.inspect(&inputs, &made)?;
             let mut map = Vec::new();
@@ -174,11 +174,11 @@ impl Call {
 }
 
 impl Call {
-    fn mask<'a>(&self, mask: &'a PyReadonlyArray4<bool>, moment: &Moment) -> PyResult<Mask<'a>> {
+    fn mask<'a>(&self, mask: &'a PyReadonlyArray4<bool>, args: &CallArgs) -> PyResult<Mask<'a>> {
         let values = mask.as_slice().map_err(contiguous)?;
         let mut sizes = [0; 4];
         sizes.copy_from_slice(mask.shape());
-        let Moment { first_query, first_key, .. } = *moment;
+        let CallArgs { first_query, first_key, .. } = *args;
         Ok(Mask { values, sizes, first_query, first_key })
     }
 }

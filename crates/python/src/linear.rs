@@ -8,29 +8,29 @@ use whatwhere_settings::Refuses;
 
 use crate::{
     Error,
-    call::{Call, Moment},
+    call::{Call, CallArgs},
 };
 
 /// The call, or the reason why a choice has no meaning without scores.
 pub(crate) fn build<'a>(
     call: &Call,
     shape: Shape,
-    moment: &'a Moment,
+    args: &'a CallArgs,
     masked: bool,
 ) -> Result<LinearAttention<'a>, Error> {
     let mixing = call.settings.mixing.name();
     let refuse = |other: &str, reason| Err(Error::combination(mixing, other, reason));
-    if moment.dropout.is_some() {
+    if args.dropout.is_some() {
         return refuse("dropout_p", "without weights there is nothing to drop");
     }
-    if masked || moment.bias.is_some() {
+    if masked || args.bias.is_some() {
         return refuse("attn_mask", "without scores there is nothing to hide or to add to");
     }
-    if moment.first_query != moment.first_key {
+    if args.first_query != args.first_key {
         return refuse("first_query", "earlier tokens would belong in its state");
     }
     let mut linear = LinearAttention::new(shape, call.settings.pattern.choice.is_causal());
-    linear.key_lengths = moment.key_lengths.as_deref();
+    linear.key_lengths = args.key_lengths.as_deref();
     Ok(linear)
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn backward(
     linear: &LinearAttention,
     inputs: &Inputs,
     out: &[f32],
-    normaliser: &[f32],
+    normalizer: &[f32],
     d_out: &[f32],
 ) -> Result<([Vec<f32>; 3], Vec<Option<Vec<f32>>>), Error> {
     let mut gradients = LinearGradients {
@@ -48,6 +48,6 @@ pub(crate) fn backward(
         k: vec![0.0; inputs.k.len()],
         v: vec![0.0; inputs.v.len()],
     };
-    linear.backward_into(inputs, out, normaliser, d_out, &mut gradients)?;
+    linear.backward_into(inputs, out, normalizer, d_out, &mut gradients)?;
     Ok(([gradients.q, gradients.k, gradients.v], Vec::new()))
 }

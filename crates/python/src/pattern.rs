@@ -1,15 +1,15 @@
 //! From the words of a pattern to the kernels' pattern.
 
-use whatwhere_attention::{Heads, pattern::PatternContext};
+use whatwhere_attention::pattern::PatternContext;
 use whatwhere_kernels::attention::{Shape, pattern as kernels};
 
-use crate::{Error, arrays::Arrays, call::Moment, mask::Mask, settings::Settings};
+use crate::{Error, arrays::Arrays, call::CallArgs, mask::Mask, settings::Settings};
 
 /// The pattern of a call: the one asked for, padding hidden, and what a mask hides.
 pub(crate) fn build<'a>(
     settings: &Settings,
     shape: &Shape,
-    moment: &Moment,
+    args: &CallArgs,
     arrays: &Arrays<'a>,
     mask: Option<Mask<'a>>,
 ) -> Result<Box<dyn kernels::Pattern + 'a>, Error> {
@@ -24,15 +24,14 @@ pub(crate) fn build<'a>(
         }
     };
     word.check_arrays(word.choice.name(), known)?;
-    let Shape { heads, kv_heads, head_dim, .. } = *shape;
     let context = PatternContext {
-        heads: Heads { width: heads * head_dim, heads, kv_heads, head_dim },
-        documents: moment.documents.as_deref(),
-        first_query: moment.first_query,
+        heads: shape.heads,
+        documents: args.documents.as_deref(),
+        first_query: args.first_query,
         centers,
     };
     let mut built: Box<dyn kernels::Pattern + 'a> = word.choice.build(&context)?;
-    if let Some(lengths) = &moment.key_lengths {
+    if let Some(lengths) = &args.key_lengths {
         built = Box::new(kernels::And(kernels::KeyLengths::new(lengths.clone())?, built));
     }
     if let Some(mask) = mask {

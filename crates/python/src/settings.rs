@@ -13,7 +13,7 @@ use whatwhere_settings::Refuses;
 
 use crate::{Error, arrays::Arrays};
 
-/// What a call computes, apart from its tensors and the places they stand at.
+/// What a call computes, apart from its tensors and the positions they stand at.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Settings {

@@ -11,7 +11,7 @@ use whatwhere_settings::Refuses;
 use crate::{
     Error,
     arrays::Arrays,
-    call::Moment,
+    call::CallArgs,
     settings::{Array, Resolved, Settings, Table},
 };
 
@@ -49,11 +49,11 @@ impl<'b> Terms<'b> {
         settings: &Settings,
         resolved: &Resolved,
         shape: Shape,
-        moment: &Moment,
+        args: &CallArgs,
         arrays: &Arrays<'b>,
         pattern: &'b dyn Visible,
     ) -> Result<Self, Error> {
-        let slots = resolved.settings.call(shape, moment.first_query, moment.first_key)?;
+        let slots = resolved.settings.call(shape, args.first_query, args.first_key)?;
         settings.score.check_arrays(settings.score.choice.name(), &names(&slots, Owner::Score))?;
         for (i, word) in resolved.words.iter().enumerate() {
             word.check_arrays(word.choice.name(), &names(&slots, Owner::Position(i)))?;
@@ -67,7 +67,7 @@ impl<'b> Terms<'b> {
         });
         let mut sources = sources.collect::<Result<Vec<_>, Error>>()?.into_iter();
         let mut call = slots.map(pattern, |_| sources.next().expect("one for each slot"));
-        call.dropout = moment.dropout.map(|(rate, seed)| kernels::Dropout { rate, seed });
+        call.dropout = args.dropout.map(|(rate, seed)| kernels::Dropout { rate, seed });
         for table in &resolved.tables {
             call.biases.push(by_distance(table, shape.heads, arrays)?);
         }
@@ -76,8 +76,8 @@ impl<'b> Terms<'b> {
             let (centers, _) = arrays.get("pattern.centers", array, "")?;
             call.focus = Some(Focus { centers: itself(centers, array), deviation });
         }
-        if let Some(index) = moment.bias {
-            call.biases.push(mask(index, moment.bias_learned, arrays)?);
+        if let Some(index) = args.bias {
+            call.biases.push(mask(index, args.bias_learned, arrays)?);
         }
         Ok(Self { call })
     }

@@ -58,7 +58,7 @@ def share(settings, name, count):
 
 
 def scaled(settings, half, dim, length):
-    """Frequencies and amplitude of rotary; in these tests queries and keys end at the same place."""
+    """Frequencies and amplitude of rotary; in these tests queries and keys end at the same position."""
     base, scaling = settings.get("base", 10_000.0), settings.get("scaling", {"kind": "none"})
     kind, factor, trained = scaling["kind"], scaling.get("factor", 1.0), scaling.get("length", 1)
     if kind == "dynamic_ntk":
@@ -80,11 +80,11 @@ def scaled(settings, half, dim, length):
     return plain, 1.0
 
 
-def turn(settings, x, places, is_key):
+def turn(settings, x, positions, is_key):
     dim, heads = share(settings, "channels", x.shape[3]), share(settings, "heads", x.shape[1])
     half = torch.arange(dim // 2, dtype=torch.float64)
-    frequencies, amplitude = scaled(settings, half, dim, int(places.max()) + 1)
-    angle = places[:, None] * frequencies
+    frequencies, amplitude = scaled(settings, half, dim, int(positions.max()) + 1)
+    angle = positions[:, None] * frequencies
     part = x[:, :heads, :, :dim]
     if settings.get("layout", "half_split") == "half_split":
         a, b = part[..., : dim // 2], part[..., dim // 2 :]
@@ -100,13 +100,13 @@ def turn(settings, x, places, is_key):
     return torch.cat([first, x[:, heads:]], 1)
 
 
-def polarise(settings, x, places, is_key):
+def polarise(settings, x, positions, is_key):
     dim, heads = share(settings, "channels", x.shape[3]), share(settings, "heads", x.shape[1])
     if settings["kind"] == "single_angle":
-        angle = (places * 2 * math.pi / settings.get("period", 1024))[:, None].expand(-1, dim)
+        angle = (positions * 2 * math.pi / settings.get("period", 1024))[:, None].expand(-1, dim)
     else:
         channels = torch.arange(dim, dtype=torch.float64)
-        angle = places[:, None] * settings.get("base", 10_000.0) ** (-channels / dim)
+        angle = positions[:, None] * settings.get("base", 10_000.0) ** (-channels / dim)
     if is_key and "delta" in settings:
         angle = angle + settings["delta"][:heads].clamp(-2 * math.pi, 0)[:, None]
     magnitude = {"softplus": F.softplus, "relu": F.relu, "identity": lambda x: x}

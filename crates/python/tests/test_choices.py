@@ -80,7 +80,7 @@ POSITIONS = {
     ],
 }
 
-# Who sees whom, by places; `random` and `predicted` have tests of their own.
+# Who sees whom, by positions; `random` and `predicted` have tests of their own.
 PATTERNS = {
     "full": ("full", lambda q, k: (q >= 0) & (k >= 0)),
     "causal": ("causal", lambda q, k: k <= q),
@@ -95,16 +95,16 @@ PATTERNS = {
         {"kind": "fixed", "stride": 8, "summary": 2},
         lambda q, k: (k <= q) & ((q // 8 == k // 8) | (k % 8 >= 6)),
     ),
-    "global": ({"kind": "global", "places": 2}, lambda q, k: (q < 2) | (k < 2)),
+    "global": ({"kind": "global", "positions": 2}, lambda q, k: (q < 2) | (k < 2)),
     "global, listed": (
-        {"kind": "global", "places": [0, 50]},
+        {"kind": "global", "positions": [0, 50]},
         lambda q, k: (q == 0) | (q == 50) | (k == 0) | (k == 50),
     ),
     "prefix": ({"kind": "prefix", "length": 9}, lambda q, k: (k < 9) | (k <= q)),
     "document": ("document", lambda q, k: (q < 40) == (k < 40)),
-    "and": ({"kind": "and", "of": ["causal", {"kind": "global", "places": 3}]}, lambda q, k: (k <= q) & ((q < 3) | (k < 3))),
+    "and": ({"kind": "and", "of": ["causal", {"kind": "global", "positions": 3}]}, lambda q, k: (k <= q) & ((q < 3) | (k < 3))),
     "or": (
-        {"kind": "or", "of": [{"kind": "window", "left": 4}, {"kind": "global", "places": 1}]},
+        {"kind": "or", "of": [{"kind": "window", "left": 4}, {"kind": "global", "positions": 1}]},
         lambda q, k: ((k <= q) & (k >= q - 4)) | (q < 1) | (k < 1),
     ),
     "function": (lambda b, h, q, k: (k <= q) & ((q + k) % 3 != h % 2), None),

@@ -162,13 +162,13 @@ def test_what_cannot_be_opened_or_asked_is_refused(folder, tmp_path):
         assert message in str(refusal.value)
 
 
-def trained(place, settings):
+def trained(parent, settings):
     """A run folder of these settings."""
     if not BINARY.exists():
         pytest.skip(f"there is no {BINARY.name} to train a model with; `cargo build --release` makes it")
-    (place / "settings.toml").write_text(settings)
-    run([BINARY, "train", place / "settings.toml", "--out", place / "run"])
-    return place / "run"
+    (parent / "settings.toml").write_text(settings)
+    run([BINARY, "train", parent / "settings.toml", "--out", parent / "run"])
+    return parent / "run"
 
 
 @models

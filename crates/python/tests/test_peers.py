@@ -13,7 +13,7 @@ pope = pytest.importorskip("PoPE_pytorch.pope", reason="PoPE-pytorch is not inst
 peer = pytest.importorskip("x_transformers.x_transformers", reason="x-transformers is not installed")
 
 HEADS, LENGTH, DIM = 4, 150, 16
-# They form angles in f32: at place 150 those err by 1e-5.
+# They form angles in f32: at position 150 those err by 1e-5.
 OUT, GRADIENT = 1e-4, 5e-4
 
 

@@ -44,16 +44,16 @@ pub fn evaluate_batches(model: &Model, batches: &[Batch]) -> Result<Evaluation, 
     Ok(parts[0].evaluation(None))
 }
 
-/// What a model makes of some places of every row.
+/// What a model makes of some positions of every row.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Places {
+pub struct Positions {
     sum: Part,
 }
 
-impl Places {
+impl Positions {
     /// Tokens that count.
     pub fn tokens(&self) -> u64 {
-        self.sum.places
+        self.sum.positions
     }
 
     /// All of them together.
@@ -65,19 +65,19 @@ impl Places {
 
     /// The figures; not numbers if nothing counts.
     pub fn evaluation(&self, bytes_per_token: Option<f64>) -> Evaluation {
-        let Part { nats, weight, right, places } = self.sum;
+        let Part { nats, weight, right, positions } = self.sum;
         let loss = nats / weight;
         Evaluation {
             loss,
             perplexity: statistics::perplexity(nats, weight as u64),
             bits_per_byte: bytes_per_token.map(|bytes| statistics::bits_per_byte(loss, 1) / bytes),
-            accuracy: right as f64 / places as f64,
-            tokens: places,
+            accuracy: right as f64 / positions as f64,
+            tokens: positions,
         }
     }
 }
 
-/// [`evaluate`], apart for places of a row below each of `ends` and not below the one before; the last takes the rest.
+/// [`evaluate`], apart for positions of a row below each of `ends` and not below the one before; the last takes the rest.
 ///
 /// # Panics
 /// If `ends` is empty.
@@ -86,8 +86,8 @@ pub fn loss_by_position(
     batches: &Batches,
     limit: Option<usize>,
     ends: &[usize],
-) -> Result<Vec<Places>, Error> {
-    assert!(!ends.is_empty(), "places end somewhere");
+) -> Result<Vec<Positions>, Error> {
+    assert!(!ends.is_empty(), "positions end somewhere");
     by_position(model, batches.evaluation(limit), ends)
 }
 
@@ -95,9 +95,9 @@ fn by_position(
     model: &Model,
     batches: impl Iterator<Item = whatwhere_data::Result<Batch>>,
     ends: &[usize],
-) -> Result<Vec<Places>, Error> {
+) -> Result<Vec<Positions>, Error> {
     let device = model.device();
-    let mut parts = vec![Places::default(); ends.len()];
+    let mut parts = vec![Positions::default(); ends.len()];
     let mut segments = (model.settings().segment_memory > 0).then(Segments::default);
     let mut rows = 0;
     for batch in batches {

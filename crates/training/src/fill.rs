@@ -52,8 +52,8 @@ impl Run {
             activation::softmax(logits, 2).into_data().try_into_vec().expect("f32");
         Ok(blanks
             .into_iter()
-            .map(|place| {
-                let row = &probabilities[place * vocabulary..(place + 1) * vocabulary];
+            .map(|position| {
+                let row = &probabilities[position * vocabulary..(position + 1) * vocabulary];
                 let words = 0..tokenizer.vocabulary().min(vocabulary) as u32;
                 let mut best: Vec<u32> =
                     words.filter(|token| !tokenizer.is_special(*token)).collect();
@@ -71,7 +71,7 @@ impl Run {
     }
 
     /// Puts around the tokens of a text what its tokenizer puts around any.
-    fn frame(&self, tokens: &mut Vec<u32>, places: &mut [usize]) -> Result<(), Error> {
+    fn frame(&self, tokens: &mut Vec<u32>, positions: &mut [usize]) -> Result<(), Error> {
         let framed = self.encode("")?;
         // What a tokenizer puts around nothing: as much of it before the text as it begins with.
         let tokenizer = self.tokenizer()?;
@@ -79,7 +79,7 @@ impl Run {
         let begins = if framed.len() > 1 { begins.clamp(1, framed.len() - 1) } else { begins };
         tokens.splice(..0, framed[..begins].iter().copied());
         tokens.extend(&framed[begins..]);
-        places.iter_mut().for_each(|place| *place += begins);
+        positions.iter_mut().for_each(|position| *position += begins);
         Ok(())
     }
 

@@ -24,9 +24,10 @@ use whatwhere_files as files;
 
 use crate::{Error, RunSettings, hash};
 
-/// The format of run folders that this program writes; it reads all before it. 1: files with hashes. 0, without a
-/// `run.json`: files without.
-pub(crate) const FORMAT: u64 = 1;
+/// The format of run folders that this program writes; it reads all before it but what 2 renamed. 2: `positions` of the
+/// pattern `global` and the parameter `center` of `predicted`, which were `places` and `place`. 1: files with hashes. 0,
+/// without a `run.json`: files without.
+pub(crate) const FORMAT: u64 = 2;
 
 /// What `run.json` says.
 #[derive(Deserialize, Serialize)]

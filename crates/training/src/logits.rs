@@ -5,7 +5,7 @@ use whatwhere_transformer::{Family, Mode, Sequences};
 use crate::{Error, Run};
 
 impl Run {
-    /// Logits of the next token at every place (of the same token, for an encoder), `[batch, length, vocabulary]`, with the
+    /// Logits of the next token at every position (of the same token, for an encoder), `[batch, length, vocabulary]`, with the
     /// sizes. `ids` are sequences of one length; an encoder-decoder also needs as many `sources` of one length.
     pub fn logits(
         &self,

@@ -11,13 +11,13 @@ use crate::Error;
 pub(crate) struct Loaded {
     tokens: Sequences,
     source: Option<Sequences>,
-    /// Places that count, as indices into `rows · length`; nothing if all do.
+    /// Positions that count, as indices into `rows · length`; nothing if all do.
     counted: Option<Tensor<1, Int>>,
     /// The same as numbers.
-    places: Vec<usize>,
+    positions: Vec<usize>,
     /// Tokens of a row, padding included.
     length: usize,
-    /// Targets of those places.
+    /// Targets of those positions.
     targets: Vec<u32>,
     /// Their weights; nothing if all are 1.
     weights: Option<Vec<f32>>,
@@ -33,17 +33,17 @@ pub(crate) struct BatchLoss {
     pub(crate) loss: Tensor<1>,
     /// The same as a number.
     pub(crate) nats: f64,
-    /// Places that count whose target is the likeliest token.
+    /// Positions that count whose target is the likeliest token.
     pub(crate) right: u64,
 }
 
-/// Sums over some places.
+/// Sums over some positions.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Part {
     pub(crate) nats: f64,
     pub(crate) weight: f64,
     pub(crate) right: u64,
-    pub(crate) places: u64,
+    pub(crate) positions: u64,
 }
 
 impl std::ops::AddAssign for Part {
@@ -51,14 +51,42 @@ impl std::ops::AddAssign for Part {
         self.nats += other.nats;
         self.weight += other.weight;
         self.right += other.right;
-        self.places += other.places;
+        self.positions += other.positions;
     }
 }
 
-/// The loss of `[places, width]` states as one operation; nothing on other backends than the CPU's.
-fn fused_loss(model: &Model, hidden: Tensor<2>, targets: Targets) -> Option<BatchLoss> {
-    let (loss, sum) = model.cross_entropy(hidden, targets)?;
-    Some(BatchLoss { loss, nats: sum.nats, right: sum.correct })
+/// The loss of `[positions, width]` states: one operation on the CPU, the framework's own on other backends and where the
+/// composed path is asked for.
+fn loss(model: &Model, hidden: Tensor<2>, targets: Targets, path: Path) -> BatchLoss {
+    if path != Path::Composed
+        && let Some((loss, sum)) = model.cross_entropy(hidden.clone(), targets)
+    {
+        return BatchLoss { loss, nats: sum.nats, right: sum.correct };
+    }
+    composed(model.logits(hidden.unsqueeze_dim(0)).squeeze_dim::<2>(0), targets)
+}
+
+/// The loss of `[positions, vocabulary]` logits by the framework's operations.
+fn composed(logits: Tensor<2>, targets: Targets) -> BatchLoss {
+    let device = logits.device();
+    let log_probabilities = activation::log_softmax(logits, 1);
+    let tokens: Vec<i32> = targets.tokens.iter().map(|target| *target as i32).collect();
+    let tokens = Tensor::<1, Int>::from_data(tokens.as_slice(), &device);
+    let best = log_probabilities.clone().argmax(1).squeeze_dim::<1>(1);
+    let right = best.equal(tokens.clone()).int().sum().into_scalar::<i64>() as u64;
+    let aimed = log_probabilities.clone().gather(1, tokens.unsqueeze_dim(1));
+    let mut each = aimed.squeeze_dim::<1>(1).neg();
+    let smoothing = f64::from(targets.smoothing);
+    if smoothing > 0.0 {
+        let even = log_probabilities.mean_dim(1).squeeze_dim::<1>(1).neg();
+        each = each * (1.0 - smoothing) + even * smoothing;
+    }
+    if let Some(weights) = targets.weights {
+        each = each * Tensor::from_data(weights, &device);
+    }
+    let loss = each.sum();
+    let nats = f64::from(loss.clone().into_scalar::<f32>());
+    BatchLoss { loss, nats, right }
 }
 
 impl Loaded {
@@ -72,14 +100,14 @@ impl Loaded {
             )));
         }
         let all = batch.weights.iter().all(|weight| *weight == 1.0);
-        let places: Vec<usize> =
-            (0..batch.targets.len()).filter(|place| batch.weights[*place] != 0.0).collect();
-        if places.is_empty() {
+        let positions: Vec<usize> =
+            (0..batch.targets.len()).filter(|position| batch.weights[*position] != 0.0).collect();
+        if positions.is_empty() {
             return Err(Error::Settings("a batch without a target that counts".into()));
         }
         let ints = |values: Vec<i32>| Tensor::<1, Int>::from_data(values.as_slice(), device);
-        let even = places.iter().all(|place| batch.weights[*place] == 1.0);
-        let weights: Vec<f32> = places.iter().map(|place| batch.weights[*place]).collect();
+        let even = positions.iter().all(|position| batch.weights[*position] == 1.0);
+        let weights: Vec<f32> = positions.iter().map(|position| batch.weights[*position]).collect();
         let mut tokens = Sequences::new(batch.tokens.clone(), batch.rows);
         tokens.lengths = Some(batch.lengths.clone());
         tokens.documents = Some(batch.documents.clone());
@@ -91,11 +119,12 @@ impl Loaded {
                 sequences.lengths = Some(source.lengths.clone());
                 sequences
             }),
-            counted: (!all).then(|| ints(places.iter().map(|place| *place as i32).collect())),
-            targets: places.iter().map(|place| batch.targets[*place]).collect(),
+            counted: (!all)
+                .then(|| ints(positions.iter().map(|position| *position as i32).collect())),
+            targets: positions.iter().map(|position| batch.targets[*position]).collect(),
             weight: weights.iter().map(|weight| f64::from(*weight)).sum(),
             weights: (!even).then_some(weights),
-            places,
+            positions,
             length: batch.length,
             read: (batch.tokens.len() + batch.source.as_ref().map_or(0, |s| s.tokens.len())) as u64,
         })
@@ -112,22 +141,17 @@ impl Loaded {
         let hidden = self.hidden(model, segments, mode)?;
         let hidden = match &self.counted {
             None => hidden,
-            Some(places) => hidden.select(0, places.clone()),
+            Some(positions) => hidden.select(0, positions.clone()),
         };
         let targets = Targets {
             tokens: &self.targets,
             weights: self.weights.as_deref(),
             smoothing: smoothing as f32,
         };
-        if mode.path != Path::Composed
-            && let Some(batch_loss) = fused_loss(model, hidden.clone(), targets)
-        {
-            return Ok(batch_loss);
-        }
-        Ok(self.composed(model.logits(hidden.unsqueeze_dim(0)).squeeze_dim::<2>(0), smoothing))
+        Ok(loss(model, hidden, targets, mode.path))
     }
 
-    /// The loss of the batch, apart for places of a row below each of `ends` and not below the one before.
+    /// The loss of the batch, apart for positions of a row below each of `ends` and not below the one before.
     pub(crate) fn loss_by_position(
         &self,
         model: &Model,
@@ -138,22 +162,23 @@ impl Loaded {
         let device = hidden.device();
         let mut parts = vec![Part::default(); ends.len()];
         let mut members: Vec<Vec<usize>> = vec![Vec::new(); ends.len()];
-        for (index, place) in self.places.iter().enumerate() {
-            let part = ends.partition_point(|end| *end <= place % self.length);
+        for (index, position) in self.positions.iter().enumerate() {
+            let part = ends.partition_point(|end| *end <= position % self.length);
             members[part.min(ends.len() - 1)].push(index);
         }
         for (part, members) in parts.iter_mut().zip(members) {
             if members.is_empty() {
                 continue;
             }
-            let rows: Vec<i32> = members.iter().map(|index| self.places[*index] as i32).collect();
+            let rows: Vec<i32> =
+                members.iter().map(|index| self.positions[*index] as i32).collect();
             let rows = Tensor::<1, Int>::from_data(rows.as_slice(), &device);
             let tokens: Vec<u32> = members.iter().map(|index| self.targets[*index]).collect();
             let weights: Option<Vec<f32>> =
                 self.weights.as_ref().map(|all| members.iter().map(|index| all[*index]).collect());
             let targets = Targets { tokens: &tokens, weights: weights.as_deref(), smoothing: 0.0 };
-            let batch_loss = fused_loss(model, hidden.clone().select(0, rows), targets)
-                .expect("evaluation runs on the CPU");
+            let batch_loss =
+                loss(model, hidden.clone().select(0, rows), targets, Mode::default().path);
             let weight = weights.map_or(tokens.len() as f64, |weights| {
                 weights.iter().map(|weight| f64::from(*weight)).sum()
             });
@@ -161,7 +186,7 @@ impl Loaded {
                 nats: batch_loss.nats,
                 weight,
                 right: batch_loss.right,
-                places: tokens.len() as u64,
+                positions: tokens.len() as u64,
             };
         }
         Ok(parts)
@@ -180,28 +205,6 @@ impl Loaded {
         };
         let [rows, length, width] = hidden.dims();
         Ok(hidden.reshape([rows * length, width]))
-    }
-
-    /// The loss of `[places, vocabulary]` logits by the framework's operations.
-    fn composed(&self, logits: Tensor<2>, smoothing: f64) -> BatchLoss {
-        let device = logits.device();
-        let log_probabilities = activation::log_softmax(logits, 1);
-        let targets: Vec<i32> = self.targets.iter().map(|target| *target as i32).collect();
-        let targets = Tensor::<1, Int>::from_data(targets.as_slice(), &device);
-        let best = log_probabilities.clone().argmax(1).squeeze_dim::<1>(1);
-        let right = best.equal(targets.clone()).int().sum().into_scalar::<i64>() as u64;
-        let aimed = log_probabilities.clone().gather(1, targets.unsqueeze_dim(1));
-        let mut each = aimed.squeeze_dim::<1>(1).neg();
-        if smoothing > 0.0 {
-            let even = log_probabilities.mean_dim(1).squeeze_dim::<1>(1).neg();
-            each = each * (1.0 - smoothing) + even * smoothing;
-        }
-        if let Some(weights) = &self.weights {
-            each = each * Tensor::from_data(weights.as_slice(), &device);
-        }
-        let loss = each.sum();
-        let nats = f64::from(loss.clone().into_scalar::<f32>());
-        BatchLoss { loss, nats, right }
     }
 }
 
@@ -268,7 +271,7 @@ mod tests {
                     model = optimizer.update(model, &gradients, 5e-3, step);
                 }
                 // An encoder that cannot tell order cannot know which blank is which, and with the single angle, the same
-                // to the left and to the right and nearly flat over 24 places, it takes thousands of updates.
+                // to the left and to the right and nearly flat over 24 positions, it takes thousands of updates.
                 let blind = family == "encoder" && ["none", "single_angle"].contains(position);
                 assert_eq!(loss < 0.05, !blind, "{family} {position}: {loss}");
             }

@@ -262,8 +262,8 @@ impl Run {
         for batch in sources.chunks(TOGETHER) {
             let mut search = |batch: &[(usize, Vec<u32>)]| -> Result<(), Error> {
                 let longest = batch.iter().map(|(_, tokens)| tokens.len()).max().unwrap_or(0);
-                let places = self.settings.model.longest().unwrap_or(usize::MAX);
-                beam.limit = (longest + translation.longer).min(places);
+                let positions = self.settings.model.longest().unwrap_or(usize::MAX);
+                beam.limit = (longest + translation.longer).min(positions);
                 let padding = tokenizer.padding().unwrap_or(end);
                 let found = beam.search(self.model(), &padded(batch, longest, padding))?;
                 for ((index, _), found) in batch.iter().zip(found) {
@@ -302,7 +302,9 @@ impl Run {
         Ok(tokens[1..]
             .iter()
             .enumerate()
-            .map(|(place, token)| (*token, f64::from(log[place * vocabulary + *token as usize])))
+            .map(|(position, token)| {
+                (*token, f64::from(log[position * vocabulary + *token as usize]))
+            })
             .collect())
     }
 

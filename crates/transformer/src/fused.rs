@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use burn::tensor::Tensor;
 use rayon::prelude::*;
-use whatwhere_attention::bridge::{Operand, gathered, operation};
+use whatwhere_attention::bridge::{Operand, gather_into_gradient, operation};
 use whatwhere_kernels::{
     Pooled,
     layer::{Activation, CrossEntropy, Embedding, Gated, LossSum, OutputGradients, OutputWeights},
@@ -110,7 +110,7 @@ pub(crate) fn embedding(
     let table = Operand::new(table)?;
     let mut out = Pooled::uncleared(rows.len() * width);
     Embedding { width, rows: &rows }.forward(table.values(), &mut out).ok()?;
-    Some(gathered(table, [batch, length, width], out, move |d_out, d_table| {
+    Some(gather_into_gradient(table, [batch, length, width], out, move |d_out, d_table| {
         let call = Embedding { width, rows: &rows };
         call.backward(d_out, d_table).expect(CHECKED);
     }))

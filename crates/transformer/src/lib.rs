@@ -15,7 +15,7 @@
 //! # Ok::<(), whatwhere_transformer::Error>(())
 //! ```
 //!
-//! [`Model`] is the whole: embeddings, an encoder [`Stack`], a decoder [`Stack`] or both, and the way back to tokens. A
+//! [`Model`] is the whole: embeddings, an encoder [`Stack`], a decoder [`Stack`] or both, and the output projection to logits. A
 //! stack is made of [`Block`]s, a block of attention, perhaps attention to the encoder, and a [`FeedForward`], each with
 //! its [`Norm`]. Which attention a layer has follows from [`ModelSettings::attention`]: one table for all, and what
 //! stacks and layers have otherwise. [`generate`] generates, [`Model::parameters`] names what is learned.
@@ -44,7 +44,7 @@ pub use block::{Block, Cross, Memory};
 pub use error::Error;
 pub use feed_forward::FeedForward;
 pub use heads::Head;
-pub use look::Seen;
+pub use look::AttentionInput;
 pub use model::{DecoderState, Mode, Model, Segments};
 pub use norm::Norm;
 pub use output::{Output, OutputTransform};

@@ -6,7 +6,7 @@ use crate::{Error, Memory, Model, Sequences, Site, dropout::Seeds, stack::States
 
 /// What one attention of a model was called with.
 #[derive(Clone)]
-pub struct Seen {
+pub struct AttentionInput {
     /// In which stack, or between them.
     pub site: Site,
     /// From 0.
@@ -21,7 +21,7 @@ impl Model {
         &self,
         source: Option<&Sequences>,
         tokens: &Sequences,
-    ) -> Result<Vec<Seen>, Error> {
+    ) -> Result<Vec<AttentionInput>, Error> {
         let mut seen = Vec::new();
         let mut memory = None;
         if let Some(encoder) = &self.encoder {
@@ -60,12 +60,14 @@ impl Model {
 }
 
 /// Names the inputs of a stack's layers, each of which has one at every site or fewer.
-fn of_layers(sites: &[Site], inputs: Vec<Vec<Input>>) -> Vec<Seen> {
+fn of_layers(sites: &[Site], inputs: Vec<Vec<Input>>) -> Vec<AttentionInput> {
     let layers = inputs.into_iter().enumerate();
     layers
         .flat_map(|(layer, inputs)| {
             let named = sites.iter().zip(inputs);
-            named.map(move |(site, input)| Seen { site: *site, layer, input }).collect::<Vec<_>>()
+            named
+                .map(move |(site, input)| AttentionInput { site: *site, layer, input })
+                .collect::<Vec<_>>()
         })
         .collect()
 }

@@ -1,4 +1,4 @@
-//! A model: embeddings, one or two stacks, and the way back to tokens.
+//! A model: embeddings, one or two stacks, and the output projection to logits.
 
 use burn::{
     module::{Module, ModuleVisitor, Param},
@@ -133,7 +133,7 @@ impl Model {
         parameters::share(self, settings.assemble(&self.device())?)
     }
 
-    /// Logits of the next token at every place (of the same token, for an encoder), `[batch, length, vocabulary]`.
+    /// Logits of the next token at every position (of the same token, for an encoder), `[batch, length, vocabulary]`.
     /// An encoder-decoder needs a source.
     pub fn forward(
         &self,
@@ -281,7 +281,7 @@ impl Model {
         decoder.forward(x, first, &mut pass, states)
     }
 
-    /// Embeddings of tokens and their types, `[batch, length, embedding width]`, before places are added.
+    /// Embeddings of tokens and their types, `[batch, length, embedding width]`, before positions are added.
     pub fn embed(&self, tokens: &Sequences, path: Path) -> Tensor<3> {
         let x = self.rows(&self.embedding, tokens.ids.clone(), tokens.dims(), path);
         let x = match self.scales_embeddings {

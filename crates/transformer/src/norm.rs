@@ -23,21 +23,21 @@ pub struct Norm {
 /// What a norm computes, its parameters aside.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NormFormula {
-    /// Whether the mean is taken away.
-    is_centred: bool,
+    /// Whether the mean is subtracted.
+    is_centered: bool,
     /// Added under the root.
     epsilon: f64,
 }
 
 impl NormFormula {
     pub(crate) fn new(settings: &ModelSettings) -> Self {
-        Self { is_centred: settings.norm == NormKind::Layer, epsilon: settings.epsilon }
+        Self { is_centered: settings.norm == NormKind::Layer, epsilon: settings.epsilon }
     }
 
     /// The norm on slices; `bias` is empty where there is none.
     pub(crate) fn of<'a>(&self, gain: &'a [f32], bias: &'a [f32]) -> layer::Norm<'a> {
         let bias = (!bias.is_empty()).then_some(bias);
-        layer::Norm { is_centred: self.is_centred, epsilon: self.epsilon as f32, gain, bias }
+        layer::Norm { is_centered: self.is_centered, epsilon: self.epsilon as f32, gain, bias }
     }
 }
 
@@ -50,7 +50,7 @@ impl Norm {
     /// The same of so many channels.
     pub fn of_width(settings: &ModelSettings, width: usize, device: &Device) -> Self {
         let formula = NormFormula::new(settings);
-        let has_bias = formula.is_centred && settings.norm_bias.unwrap_or(settings.bias);
+        let has_bias = formula.is_centered && settings.norm_bias.unwrap_or(settings.bias);
         Self {
             gain: Param::from_tensor(Tensor::ones([width], device)),
             bias: has_bias.then(|| Param::from_tensor(Tensor::zeros([width], device))),
@@ -86,8 +86,8 @@ impl Norm {
     /// What a part of `x` contributes to the norm of `x`, given the statistics of the whole: the parts of `x` add up to
     /// [`Self::forward`] of it, but for the bias.
     pub fn share(&self, part: Tensor<3>, whole: Tensor<3>) -> Tensor<3> {
-        let NormFormula { is_centred, epsilon } = self.formula;
-        let centre = |x: Tensor<3>| if is_centred { x.clone() - x.mean_dim(2) } else { x };
+        let NormFormula { is_centered, epsilon } = self.formula;
+        let centre = |x: Tensor<3>| if is_centered { x.clone() - x.mean_dim(2) } else { x };
         let scale = (centre(whole).powi_scalar(2).mean_dim(2) + epsilon).sqrt().recip();
         centre(part) * scale * self.gain.val().unsqueeze()
     }

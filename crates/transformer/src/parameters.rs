@@ -25,7 +25,7 @@ pub enum Role {
     Gain,
     /// Of a norm or a linear layer.
     Bias,
-    /// What encodings, scores and patterns learn: tables by place or distance, slopes, temperatures.
+    /// What encodings, scores and patterns learn: tables by position or distance, slopes, temperatures.
     Table,
 }
 
@@ -207,10 +207,7 @@ impl ModuleVisitor for Viewing {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let tensor = param.val();
         let shape = tensor.dims().to_vec();
-        let values = Operand::new(tensor.clone()).unwrap_or_else(|| {
-            let copy = Tensor::<D>::from_data(tensor.into_data(), &Device::flex());
-            Operand::new(copy).expect("a tensor on the CPU backend")
-        });
+        let values = Operand::copied(tensor);
         let (name, role) = (self.path.name(), self.path.role());
         self.found.push(ParameterView { name, role, shape, values });
     }

@@ -1,4 +1,4 @@
-//! A stack: places added to embeddings, blocks, and a last norm.
+//! A stack: positions added to embeddings, blocks, and a last norm.
 
 use burn::{
     module::Module,

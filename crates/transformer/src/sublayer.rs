@@ -10,7 +10,7 @@ use std::{
 use burn::tensor::Tensor;
 use whatwhere_attention::{
     Error,
-    bridge::{Operand, Seen, operation},
+    bridge::{Operand, Saved, operation},
     projected::{Compared, Projected, linear},
 };
 use whatwhere_kernels::{
@@ -114,14 +114,14 @@ pub(crate) fn fused<S: Sublayer, const N: usize>(
 ) -> Result<Tensor<3>, Error> {
     let (out, saved) = residual.forward(&sublayer, &operands.each_ref().map(Operand::values))?;
     let kept = Mutex::new((!residual.recomputes).then_some(saved));
-    Ok(operation(operands, shape, out, move |seen: Seen<N>| {
+    Ok(operation(operands, shape, out, move |call: Saved<N>| {
         const CHECKED: &str = "the forward pass has checked the same call";
         let kept = kept.lock().unwrap_or_else(PoisonError::into_inner).take();
         let saved = match kept {
             Some(saved) => saved,
-            None => residual.forward(&sublayer, &seen.operands).expect(CHECKED).1,
+            None => residual.forward(&sublayer, &call.operands).expect(CHECKED).1,
         };
-        let made = residual.backward(&sublayer, &seen.operands, saved, seen.d_out).expect(CHECKED);
+        let made = residual.backward(&sublayer, &call.operands, saved, call.d_out).expect(CHECKED);
         made.try_into().expect("as many gradients as operands")
     }))
 }

@@ -167,9 +167,9 @@ mod layer {
             Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim: v.dims()[3] };
         let (q, k, v) = (Operand::new(q), Operand::new(k), Operand::new(v));
         let (Some(q), Some(k), Some(v)) = (q, k, v) else { return Ok(None) };
-        let (mut out, mut normaliser) = (Pooled::zeros(shape.out_len()), vec![0.0; shape.rows()]);
+        let (mut out, mut normalizer) = (Pooled::zeros(shape.out_len()), vec![0.0; shape.rows()]);
         let inputs = Inputs { q: q.values(), k: k.values(), v: v.values() };
-        linear.kernel(shape).forward_into(&inputs, &mut out, &mut normaliser)?;
+        linear.kernel(shape).forward_into(&inputs, &mut out, &mut normalizer)?;
         let linear = linear.clone();
         let sizes = [batch, heads, queries, shape.value_dim];
         Ok(Some(operation([q, k, v], sizes, out, move |seen| {
@@ -178,7 +178,7 @@ mod layer {
             let mut made = LinearGradients { q: d_q, k: d_k, v: d_v };
             linear
                 .kernel(shape)
-                .backward_into(&Inputs { q, k, v }, seen.out, &normaliser, seen.d_out, &mut made)
+                .backward_into(&Inputs { q, k, v }, seen.out, &normalizer, seen.d_out, &mut made)
                 .expect("the forward pass has checked the same call");
             [made.q, made.k, made.v].map(Pooled::from)
         })))

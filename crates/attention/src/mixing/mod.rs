@@ -42,7 +42,7 @@ pub(crate) struct Mix<'a> {
     pub(crate) path: Path,
     /// Whether a query sees no later key.
     pub(crate) causal: bool,
-    /// The place where padding starts, for each sequence.
+    /// The position where padding starts, for each sequence.
     pub(crate) key_lengths: Option<&'a [usize]>,
 }
 

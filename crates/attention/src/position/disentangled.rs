@@ -195,9 +195,9 @@ mod layer {
         fn vectors(&self) -> Tensor<2> {
             let table = self.table.val();
             let (Some(gain), Some(bias)) = (&self.gain, &self.bias) else { return table };
-            let centred = table.clone() - table.mean_dim(1);
-            let variance = centred.clone().square().mean_dim(1);
-            let normed = centred / (variance + self.settings.epsilon).sqrt();
+            let centered = table.clone() - table.mean_dim(1);
+            let variance = centered.clone().square().mean_dim(1);
+            let normed = centered / (variance + self.settings.epsilon).sqrt();
             normed * gain.val().unsqueeze() + bias.val().unsqueeze()
         }
 

@@ -5,13 +5,13 @@ use whatwhere_settings::Refuses;
 use super::PositionSettings;
 use crate::{Error, heads::Heads};
 
-/// Learned: one vector per place, added to embeddings, `x + table[place]`.
+/// Learned: one vector per position, added to embeddings, `x + table[position]`.
 /// Gehring et al. 2017, <https://arxiv.org/abs/1705.03122>. `length · width` parameters, which start with the embeddings'
 /// deviation, as there and in GPT-2; nothing beyond `length`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Learned {
-    /// Number of places; default 1024. Longer inputs are refused.
+    /// Number of positions; default 1024. Longer inputs are refused.
     pub length: usize,
 }
 
@@ -24,7 +24,7 @@ impl Default for Learned {
 impl PositionSettings for Learned {
     fn check(&self, _heads: &Heads) -> Result<(), Error> {
         if self.length == 0 {
-            return Err(Error::setting("position.length", 0, "a table has at least one place"));
+            return Err(Error::setting("position.length", 0, "a table has at least one position"));
         }
         Ok(())
     }
@@ -83,13 +83,13 @@ mod layer {
 
     impl PositionLayer for LearnedLayer {
         fn embed(&self, x: Tensor<3>, first: usize) -> Result<Tensor<3>, Error> {
-            let (length, places) = (x.dims()[1], self.table.dims()[0]);
-            if first + length > places {
+            let (length, positions) = (x.dims()[1], self.table.dims()[0]);
+            if first + length > positions {
                 let reason = format!(
-                    "the input reaches place {}, longer than the table",
+                    "the input reaches position {}, longer than the table",
                     first + length - 1
                 );
-                return Err(Error::setting("position.length", places, reason));
+                return Err(Error::setting("position.length", positions, reason));
             }
             let table = self.table.val();
             Ok(fused(x.clone(), table.clone(), first).unwrap_or_else(|| composed(x, table, first)))
@@ -103,7 +103,7 @@ mod layer {
 
     /// The same as one operation on the CPU: the backward pass of a slice would make a table of zeros for each step anew.
     pub(super) fn fused(x: Tensor<3>, table: Tensor<2>, first: usize) -> Option<Tensor<3>> {
-        const FITS: &str = "as many values as places have";
+        const FITS: &str = "as many values as positions have";
         let shape @ [_, length, width] = x.dims();
         let (x, table) = (Operand::new(x)?, Operand::new(table)?);
         let rows = first * width..(first + length) * width;

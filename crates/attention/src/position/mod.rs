@@ -1,4 +1,4 @@
-//! Positions: what a token knows of its place.
+//! Positions: what a token knows of its position.
 //!
 //! An encoding acts at one or more sites: it is added to embeddings ([`PositionLayer::embed`]), or it adds terms to a call
 //! ([`PositionSettings::add_terms`]): features of q and k, biases on scores, vectors that join the values. A layer calls every
@@ -60,7 +60,7 @@ pub trait PositionSettings {
         false
     }
 
-    /// How many places the encoding knows; nothing if there is no such bound.
+    /// How many positions the encoding knows; nothing if there is no such bound.
     fn limit(&self) -> Option<usize> {
         None
     }
@@ -154,7 +154,7 @@ impl Channels {
 }
 
 axis! {
-    /// What a token knows of its place.
+    /// What a token knows of its position.
     Position: PositionSettings, PositionModule: PositionLayer {
         none::{NoPosition, NoPositionLayer} => "none",
         sinusoidal::{Sinusoidal, SinusoidalLayer} => "sinusoidal",
@@ -173,7 +173,7 @@ axis! {
 /// An encoding at work.
 #[cfg(feature = "burn")]
 pub trait PositionLayer {
-    /// Adds places to embeddings, `[batch, length, width]`, the first of which stands at `first`.
+    /// Adds positions to embeddings, `[batch, length, width]`, the first of which stands at `first`.
     fn embed(&self, x: Tensor<3>, _first: usize) -> Result<Tensor<3>, Error> {
         Ok(x)
     }
@@ -232,7 +232,7 @@ impl Position {
         self.role().scales_embeddings()
     }
 
-    /// How many places the encoding knows; nothing if there is no such bound.
+    /// How many positions the encoding knows; nothing if there is no such bound.
     pub fn limit(&self) -> Option<usize> {
         self.role().limit()
     }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use super::PositionSettings;
 use crate::{Error, heads::Heads};
 
-/// No position: a causal pattern alone still tells order, since every place sees another number of keys (NoPE).
+/// No position: a causal pattern alone still tells order, since every position sees another number of keys (NoPE).
 /// Kazemnejad et al. 2023, <https://arxiv.org/abs/2305.19466>. No parameters; a bidirectional layer is then blind to order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]

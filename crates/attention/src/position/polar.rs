@@ -10,7 +10,7 @@ use crate::{
     slot::{Handed, Slot, Terms, angles},
 };
 
-/// Polar (PoPE): content is a magnitude, place a phase: `Σ_c μ(q_c) μ(k_c) cos(distance·θ_c + δ_c)`.
+/// Polar (PoPE): content is a magnitude, position a phase: `Σ_c μ(q_c) μ(k_c) cos(distance·θ_c + δ_c)`.
 /// Gopalakrishnan et al. 2025, <https://arxiv.org/abs/2509.10534>. One δ per head and channel; holds far beyond the trained length.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]

@@ -10,7 +10,7 @@ use crate::{
     slot::{Terms, angles},
 };
 
-/// Rotary: rotate pairs of channels of q and k by `place · θ_i`, so that their product depends on the distance.
+/// Rotary: rotate pairs of channels of q and k by `position · θ_i`, so that their product depends on the distance.
 /// Su et al. 2021, <https://arxiv.org/abs/2104.09864>. No parameters; needs [`Scaling`] beyond the trained length.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -77,7 +77,7 @@ impl PositionSettings for Rotary {
 
     fn add_terms(&self, call: &mut Terms) -> Result<(), Error> {
         let channels = self.channels.of(call.shape.head_dim);
-        let end = call.places().end;
+        let end = call.positions().end;
         let (frequencies, amplitude) = self.scaling.frequencies(self.base, channels.len(), end);
         let layout = match self.layout {
             RotaryLayout::Interleaved => Layout::Interleaved,

@@ -12,13 +12,13 @@ use crate::{
     slot::{Terms, angles},
 };
 
-/// Single angle: polar coordinates with one angle for all channels, `θ = 2π·place / period`, and |x| softened as in polar.
+/// Single angle: polar coordinates with one angle for all channels, `θ = 2π·position / period`, and |x| softened as in polar.
 /// The simplified form of PoPE found in blog reviews. It differs from the paper (`polar`): there every channel has its own
-/// frequency, there is no period, and keys learn a phase. Here places one period apart look the same. For comparison only.
+/// frequency, there is no period, and keys learn a phase. Here positions one period apart look the same. For comparison only.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SingleAngle {
-    /// Places in a full turn, the reviews' maximum length P; default 1024.
+    /// Positions in a full turn, the reviews' maximum length P; default 1024.
     pub period: usize,
 }
 
@@ -31,7 +31,7 @@ impl Default for SingleAngle {
 impl PositionSettings for SingleAngle {
     fn check(&self, _heads: &Heads) -> Result<(), Error> {
         if self.period == 0 {
-            return Err(Error::setting("position.period", 0, "a period has at least one place"));
+            return Err(Error::setting("position.period", 0, "a period has at least one position"));
         }
         Ok(())
     }

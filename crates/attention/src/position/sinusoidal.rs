@@ -5,7 +5,7 @@ use whatwhere_settings::Refuses;
 use super::PositionSettings;
 use crate::{Error, heads::Heads};
 
-/// Sinusoidal: waves of geometric length added to embeddings, `sin(place/base^{2i/width})` and the cosine beside it.
+/// Sinusoidal: waves of geometric length added to embeddings, `sin(position/base^{2i/width})` and the cosine beside it.
 /// Vaswani et al. 2017, <https://arxiv.org/abs/1706.03762>, with embeddings times √width. No parameters, any length, but poor
 /// beyond the trained one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -15,7 +15,7 @@ pub struct Sinusoidal {
     pub base: f64,
     /// Order of the channels; default `interleaved`.
     pub layout: SinusoidalLayout,
-    /// Place of the first token, 2 in M2M-100; default 0.
+    /// Position of the first token, 2 in M2M-100; default 0.
     pub first: usize,
 }
 
@@ -39,8 +39,8 @@ impl Default for Sinusoidal {
 }
 
 impl Sinusoidal {
-    /// The value of one channel at one place, which may be negative.
-    pub fn value(&self, place: f64, channel: usize, width: usize) -> f64 {
+    /// The value of one channel at one position, which may be negative.
+    pub fn value(&self, position: f64, channel: usize, width: usize) -> f64 {
         let half = width / 2;
         let (wave, is_sine) = match self.layout {
             SinusoidalLayout::Interleaved => (channel / 2, channel.is_multiple_of(2)),
@@ -54,7 +54,7 @@ impl Sinusoidal {
                 2.0 * wave as f64 / width as f64
             }
         };
-        let angle = place * self.base.powf(-power);
+        let angle = position * self.base.powf(-power);
         if is_sine { angle.sin() } else { angle.cos() }
     }
 }
@@ -122,7 +122,7 @@ mod layer {
     }
 
     impl Sinusoidal {
-        /// Rows for consecutive places, `[count, width]`.
+        /// Rows for consecutive positions, `[count, width]`.
         pub fn table(
             &self,
             first: isize,

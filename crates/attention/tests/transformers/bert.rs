@@ -1,4 +1,4 @@
-//! BERT: every token sees every other, learned places added to embeddings, norms after the residual.
+//! BERT: every token sees every other, learned positions added to embeddings, norms after the residual.
 
 use burn::{
     module::Param,
@@ -16,14 +16,14 @@ fn logits(model: &Model, position: &Position) -> Tensor<3> {
     let settings = AttentionSettings { pattern: Full::default().into(), ..settings(position) };
     let norm = |x, name: &str| model.layer_norm(x, &format!("{name}.LayerNorm"), 1e-12);
     let embeddings = |name: &str| format!("bert.embeddings.{name}_embeddings.weight");
-    let mut places = settings.build(&Device::flex()).unwrap().position.remove(0);
-    if let PositionModule::Learned(learned) = &mut places {
+    let mut positions = settings.build(&Device::flex()).unwrap().position.remove(0);
+    if let PositionModule::Learned(learned) = &mut positions {
         learned.table = Param::from_tensor(model.file.floats(&embeddings("position")));
     }
     // Every token is of the first of two kinds.
     let kinds = model.file.floats::<2>(&embeddings("token_type")).narrow(0, 0, 1);
     let x = model.embed("input_ids", &embeddings("word")) + kinds.unsqueeze();
-    let mut x = norm(places.embed(x, 0).unwrap(), "bert.embeddings");
+    let mut x = norm(positions.embed(x, 0).unwrap(), "bert.embeddings");
     for block in ["bert.encoder.layer.0", "bert.encoder.layer.1"] {
         let names = ["self.query", "self.key", "self.value", "output.dense"];
         let names = names.map(|name| format!("{block}.attention.{name}"));

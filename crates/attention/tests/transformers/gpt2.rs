@@ -1,4 +1,4 @@
-//! GPT-2: learned places added to embeddings.
+//! GPT-2: learned positions added to embeddings.
 
 use burn::{
     module::Param,
@@ -19,11 +19,11 @@ fn logits(model: &Model, position: &Position) -> Tensor<3> {
     let linear = |x: Tensor<3>, name: String| {
         x.matmul(weight(&name).unsqueeze()) + model.vector(&format!("{name}.bias"))
     };
-    let mut places = settings(position).build(&device).unwrap().position.remove(0);
-    if let PositionModule::Learned(learned) = &mut places {
+    let mut positions = settings(position).build(&device).unwrap().position.remove(0);
+    if let PositionModule::Learned(learned) = &mut positions {
         learned.table = Param::from_tensor(model.file.floats("transformer.wpe.weight"));
     }
-    let mut x = places.embed(model.embed("input_ids", "transformer.wte.weight"), 0).unwrap();
+    let mut x = positions.embed(model.embed("input_ids", "transformer.wte.weight"), 0).unwrap();
     for block in ["transformer.h.0", "transformer.h.1"] {
         let mut layer = settings(position).build(&device).unwrap();
         let (joint, output) = (format!("{block}.attn.c_attn"), format!("{block}.attn.c_proj"));

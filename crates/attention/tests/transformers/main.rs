@@ -89,10 +89,10 @@ impl Model {
     }
 
     fn layer_norm(&self, x: Tensor<3>, name: &str, epsilon: f32) -> Tensor<3> {
-        let centred = x.clone() - x.mean_dim(2);
-        let deviation = (centred.clone().powi_scalar(2).mean_dim(2) + epsilon).sqrt();
+        let centered = x.clone() - x.mean_dim(2);
+        let deviation = (centered.clone().powi_scalar(2).mean_dim(2) + epsilon).sqrt();
         let weight = self.vector(&format!("{name}.weight"));
-        centred / deviation * weight + self.vector(&format!("{name}.bias"))
+        centered / deviation * weight + self.vector(&format!("{name}.bias"))
     }
 
     fn rms_norm(&self, x: Tensor<3>, name: &str) -> Tensor<3> {
@@ -122,7 +122,7 @@ fn projections(layer: &mut Attention) -> [&mut Linear; 4] {
     [&mut layer.query, &mut layer.key, &mut layer.value, &mut layer.output]
 }
 
-/// Places added to embeddings, by an encoding without parameters.
+/// Positions added to embeddings, by an encoding without parameters.
 fn add_places(x: Tensor<3>, settings: &AttentionSettings) -> Tensor<3> {
     settings.build(&Device::flex()).unwrap().position[0].embed(x, 0).unwrap()
 }

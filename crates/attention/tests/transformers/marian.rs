@@ -18,7 +18,7 @@ fn sublayer(
     x: Tensor<3>,
     memory: Option<&Tensor<3>>,
 ) -> Tensor<3> {
-    // Places have been added to embeddings; the layer itself has none.
+    // Positions have been added to embeddings; the layer itself has none.
     let settings = AttentionSettings {
         width: 64,
         heads: 4,
@@ -43,9 +43,9 @@ fn logits(model: &Model, position: &Position) -> Tensor<3> {
     let full = || Pattern::from(pattern::Full::default());
     let embed = |ids| {
         let x = model.embed(ids, TABLE);
-        let places = add_places(x.zeros_like(), &settings(position));
+        let positions = add_places(x.zeros_like(), &settings(position));
         // Whoever wrote the fixture scaled every weight by 6, and with them the sinusoids, which the file leaves out.
-        x + places * 6.0
+        x + positions * 6.0
     };
     let mut memory = embed("input_ids");
     for block in ["model.encoder.layers.0", "model.encoder.layers.1"] {

@@ -117,7 +117,7 @@ impl View {
                 .graph_type(GraphType::Line)
                 .style(self.style(Color::Cyan))
                 .data(&train),
-            // Another marker, so that the two can be told apart without colours.
+            // Another marker, so that the two can be told apart without colors.
             Dataset::default()
                 .name(last("valid", &self.valid))
                 .marker(Marker::Dot)
@@ -147,8 +147,8 @@ impl View {
         frame.render_widget(chart, area);
     }
 
-    fn style(&self, colour: Color) -> Style {
-        if self.has_colour { Style::default().fg(colour) } else { Style::default() }
+    fn style(&self, color: Color) -> Style {
+        if self.has_colour { Style::default().fg(color) } else { Style::default() }
     }
 }
 

@@ -91,11 +91,11 @@ pub(crate) fn run(args: &Generate) -> anyhow::Result<()> {
 
 /// Says so when a prompt is longer than what the model can read.
 fn warn_of_cut(run: &Run, prompt: &str) -> anyhow::Result<()> {
-    let Some(places) = run.settings.model.longest() else { return Ok(()) };
+    let Some(positions) = run.settings.model.longest() else { return Ok(()) };
     let tokens = run.encode(prompt)?.len();
-    if tokens > places {
+    if tokens > positions {
         say!(
-            "warning: the prompt has {tokens} tokens, the model knows {places} places; it goes on from the last {places}"
+            "warning: the prompt has {tokens} tokens, the model knows {positions} positions; it goes on from the last {positions}"
         );
     }
     Ok(())

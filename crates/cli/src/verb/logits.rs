@@ -14,7 +14,7 @@ use whatwhere_training::Run;
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Reads one sequence of ids from each line of standard input, `1 2 3`, for an encoder-decoder
-`source ids|target ids`; prints the logits at every place as one line each.")]
+`source ids|target ids`; prints the logits at every position as one line each.")]
 pub(crate) struct Logits {
     /// The run folder, trained or imported.
     run: PathBuf,

@@ -1,5 +1,5 @@
-//! Hiding tokens, as BERT: of the places to predict most show the mask, some a random token, some the token itself.
-//! Devlin et al. 2019, <https://arxiv.org/abs/1810.04805>. Each place is chosen independently of the others;
+//! Hiding tokens, as BERT: of the positions to predict most show the mask, some a random token, some the token itself.
+//! Devlin et al. 2019, <https://arxiv.org/abs/1810.04805>. Each position is chosen independently of the others;
 //! a short row in which none was gets one.
 
 use whatwhere_random::Random;
@@ -16,20 +16,20 @@ pub(super) fn hide(
     let mut tokens = targets.clone();
     let mut weights = vec![0.0; targets.len()];
     let mask = tokenizer.mask().expect("the objective asked for a mask");
-    let places: Vec<usize> =
-        (0..targets.len()).filter(|&place| !tokenizer.is_special(targets[place])).collect();
+    let positions: Vec<usize> =
+        (0..targets.len()).filter(|&position| !tokenizer.is_special(targets[position])).collect();
     let mut chosen: Vec<usize> =
-        places.iter().copied().filter(|_| random.uniform() < masked.share).collect();
-    if chosen.is_empty() && !places.is_empty() {
-        chosen.push(places[random.below(places.len())]); // a row without a loss teaches nothing
+        positions.iter().copied().filter(|_| random.uniform() < masked.share).collect();
+    if chosen.is_empty() && !positions.is_empty() {
+        chosen.push(positions[random.below(positions.len())]); // a row without a loss teaches nothing
     }
-    for place in chosen {
-        weights[place] = 1.0;
+    for position in chosen {
+        weights[position] = 1.0;
         let choice = random.uniform();
         if choice < masked.hidden {
-            tokens[place] = mask;
+            tokens[position] = mask;
         } else if choice < masked.hidden + masked.random {
-            tokens[place] = ordinary(tokenizer, random);
+            tokens[position] = ordinary(tokenizer, random);
         }
     }
     Row { tokens, targets, weights, ..Row::default() }

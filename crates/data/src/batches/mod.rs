@@ -28,7 +28,7 @@ pub struct Batch {
     pub length: usize,
     /// What the model reads; `rows · length`, row by row.
     pub tokens: Vec<u32>,
-    /// What it should predict at each place.
+    /// What it should predict at each position.
     pub targets: Vec<u32>,
     /// How much each prediction counts: 0 where there is none.
     pub weights: Vec<f32>,
@@ -66,10 +66,10 @@ pub(crate) struct Row {
 
 impl Batch {
     fn of(rows: Vec<Row>, tokenizer: &Tokenizer) -> Self {
-        // Weightless places may show any token where no padding was asked for.
+        // Weightless positions may show any token where no padding was asked for.
         let (padding, end) = (tokenizer.padding().unwrap_or(0), tokenizer.end());
         let starts = |row: &Row| {
-            let ends = (1..row.tokens.len()).filter(|&place| Some(row.tokens[place]) == end);
+            let ends = (1..row.tokens.len()).filter(|&position| Some(row.tokens[position]) == end);
             std::iter::once(0).chain(ends).collect()
         };
         let length = rows.iter().map(|row| row.tokens.len()).max().unwrap_or(0);
@@ -217,7 +217,7 @@ impl Batches {
         }
     }
 
-    /// Every place of the split once, in a fixed order that no seed changes; at most `limit` batches.
+    /// Every position of the split once, in a fixed order that no seed changes; at most `limit` batches.
     pub fn evaluation(&self, limit: Option<usize>) -> impl Iterator<Item = Result<Batch>> + '_ {
         let plan = self.evaluation_plan();
         plan.into_iter().take(limit.unwrap_or(usize::MAX)).map(move |indices| {

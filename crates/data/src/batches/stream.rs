@@ -16,7 +16,7 @@ pub(crate) struct Stream {
     length: usize,
     seed: u64,
     is_continuous: bool,
-    /// Tokens of a crop beyond its length: the last place's target lies there.
+    /// Tokens of a crop beyond its length: the last position's target lies there.
     ahead: usize,
 }
 

@@ -16,7 +16,7 @@ pub struct NextToken {}
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Masked {
-    /// Share of the places to predict; default 0.15.
+    /// Share of the positions to predict; default 0.15.
     pub share: f64,
     /// Share of these that show the mask; default 0.8.
     pub hidden: f64,
@@ -33,7 +33,7 @@ impl Default for Masked {
 impl Masked {
     pub(super) fn check(&self) -> Result<()> {
         if !(self.share > 0.0 && self.share <= 1.0) {
-            let reason = "a share of places is above 0 and at most 1";
+            let reason = "a share of positions is above 0 and at most 1";
             return Err(Error::setting("objective.share", self.share, reason));
         }
         for (setting, share) in
@@ -49,7 +49,7 @@ impl Masked {
         }
         if self.hidden + self.random < 0.5 {
             let reason = format!(
-                "with random = {} most places would show the token to predict; expected a sum of 0.5 or more",
+                "with random = {} most positions would show the token to predict; expected a sum of 0.5 or more",
                 self.random
             );
             return Err(Error::setting("objective.hidden", self.hidden, reason));

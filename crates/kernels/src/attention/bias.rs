@@ -1,6 +1,6 @@
-//! Biases: what is added to a score for the places of its query and key.
+//! Biases: what is added to a score for the positions of its query and key.
 //!
-//! Distance is `key place − query place`. [`Bias::ByDistance`] depends on the head and the distance alone: all of them
+//! Distance is `key position − query position`. [`Bias::ByDistance`] depends on the head and the distance alone: all of them
 //! become one value per head and distance, `queries + keys − 1` of them, added along diagonals of a tile, and their
 //! gradients are collected the same way. [`Bias::Relative`] is a band product inside the tile. Only [`Bias::Dense`] is as
 //! large as the scores.

@@ -21,16 +21,16 @@ pub type Attention<'a> = Call<&'a [f32], &'a dyn Pattern>;
 pub struct Call<T, P> {
     /// The sizes.
     pub shape: Shape,
-    /// Place of the first query; in decoding, the number of tokens before it.
+    /// Position of the first query; in decoding, the number of tokens before it.
     pub first_query: usize,
-    /// Place of the first key; above 0 when a cache has dropped the oldest.
+    /// Position of the first key; above 0 when a cache has dropped the oldest.
     pub first_key: usize,
     /// Keys for which each head of `k` and `v` has space, of which the first `shape.keys` are present; `shape.keys` if
     /// absent. A cache that grows in place has more capacity than keys. The forward pass alone takes it.
     pub capacity: Option<usize>,
     /// Added to every query before its features, `[heads, head_dim]` (Transformer-XL's `u`).
     pub query_bias: Option<T>,
-    /// What places do to queries and keys.
+    /// What positions do to queries and keys.
     pub features: Vec<Feature<T>>,
     /// How queries and keys are compared.
     pub score: Score<T>,
@@ -53,13 +53,13 @@ pub struct Call<T, P> {
 /// Luong's local-p: weights are multiplied by `exp(−(key − center)² / (2 deviation²))` and not renormalised.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Focus<T> {
-    /// Predicted place for each query, `[batch, heads, queries]`.
+    /// Predicted position for each query, `[batch, heads, queries]`.
     pub centers: T,
-    /// Standard deviation, in places; the paper uses half the window's radius.
+    /// Standard deviation, in positions; the paper uses half the window's radius.
     pub deviation: f32,
 }
 
-/// Dropout on the weights. The mask is a function of seed, batch, head and the two places,
+/// Dropout on the weights. The mask is a function of seed, batch, head and the two positions,
 /// so the backward pass, any number of threads and any tiling see the same one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dropout {
@@ -110,25 +110,25 @@ impl<T, P> Call<T, P> {
         }
     }
 
-    /// Places of the queries.
-    pub fn query_places(&self) -> Range<usize> {
+    /// Positions of the queries.
+    pub fn query_positions(&self) -> Range<usize> {
         self.first_query..self.first_query.saturating_add(self.shape.queries)
     }
 
-    /// Places of the keys.
-    pub fn key_places(&self) -> Range<usize> {
+    /// Positions of the keys.
+    pub fn key_positions(&self) -> Range<usize> {
         self.first_key..self.first_key.saturating_add(self.shape.keys)
     }
 
-    /// Places from the first to the last of queries and keys.
-    pub fn places(&self) -> Range<usize> {
-        let (queries, keys) = (self.query_places(), self.key_places());
+    /// Positions from the first to the last of queries and keys.
+    pub fn positions(&self) -> Range<usize> {
+        let (queries, keys) = (self.query_positions(), self.key_positions());
         queries.start.min(keys.start)..queries.end.max(keys.end)
     }
 
     /// How far the farthest key stands to the left and to the right of a query.
     pub fn reach(&self) -> (usize, usize) {
-        let (queries, keys) = (self.query_places(), self.key_places());
+        let (queries, keys) = (self.query_positions(), self.key_positions());
         let before = |end: usize, start: usize| end.saturating_sub(start).saturating_sub(1);
         (before(queries.end, keys.start), before(keys.end, queries.start))
     }
@@ -233,28 +233,15 @@ impl Attention<'_> {
         for (what, first, length) in
             [("first_query", self.first_query, queries), ("first_key", self.first_key, keys)]
         {
-            // Places are handled as f32 in the focus and as isize in distances.
+            // Positions are handled as f32 in the focus and as isize in distances.
             let end = first.saturating_add(length);
-            expect_range(what, first, end <= u32::MAX as usize, "places below 2³²")?;
+            expect_range(what, first, end <= u32::MAX as usize, "positions below 2³²")?;
         }
         if let Some(u) = self.query_bias {
             expect_len("query bias", u.len(), heads * head_dim)?;
         }
         self.check_features()?;
-        match self.score {
-            Score::Dot { scale } | Score::Cosine { scale } => {
-                expect_range("scale", scale, scale.is_finite(), "the finite numbers")?;
-            }
-            Score::Additive { weight } => {
-                expect_len("additive weight", weight.len(), heads * head_dim)?;
-                if !self.features.is_empty() {
-                    return Err(Error::Combination {
-                        what: "additive score with rotary or polar features",
-                        reason: "tanh(q + k) does not depend on the distance after a rotation",
-                    });
-                }
-            }
-        }
+        self.score.check(&self.shape, !self.features.is_empty())?;
         if let Some(cap) = self.soft_cap {
             expect_range("soft_cap", cap, cap > 0.0 && cap.is_finite(), "(0, ∞)")?;
         }
@@ -278,7 +265,7 @@ impl Attention<'_> {
 
     fn check_features(&self) -> Result<(), Error> {
         for (i, feature) in self.features.iter().enumerate() {
-            feature.check(&self.shape, self.query_places(), self.key_places())?;
+            feature.check(&self.shape, self.query_positions(), self.key_positions())?;
             let overlaps = self.features[..i].iter().any(|other| {
                 overlap(&feature.channels, &other.channels) && overlap(&feature.heads, &other.heads)
             });

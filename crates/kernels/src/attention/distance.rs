@@ -59,7 +59,7 @@ pub fn alibi_table(slopes: &[f32], left: usize, right: usize) -> Vec<f32> {
     Columns::alibi(left, right).table(slopes.len(), slopes)
 }
 
-/// The distances of a table, key place − query place.
+/// The distances of a table, key position − query position.
 fn distances(left: usize, right: usize) -> impl Iterator<Item = isize> {
     -(left as isize)..=right as isize
 }

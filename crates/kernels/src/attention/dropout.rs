@@ -1,5 +1,5 @@
 //! Dropout on the weights by a counter-based generator: whether a weight is kept is a hash of the seed,
-//! the batch, the head and the two places, so nothing has to be stored or drawn in order.
+//! the batch, the head and the two positions, so nothing has to be stored or drawn in order.
 
 use whatwhere_random::mix;
 
@@ -20,7 +20,7 @@ impl Dropout {
         self.row(pair.batch, pair.head, pair.query).factor(pair.key as u32)
     }
 
-    /// The mask of the row of `query` (a place) in `head` of sequence `batch`.
+    /// The mask of the row of `query` (a position) in `head` of sequence `batch`.
     pub(crate) fn row(&self, batch: usize, head: usize, query: usize) -> RowMask {
         let mut state = self.seed;
         for part in [batch, head, query] {
@@ -35,7 +35,7 @@ impl Dropout {
 }
 
 impl RowMask {
-    /// The factor on the weight of the key at place `key`: 0 or `growth`.
+    /// The factor on the weight of the key at position `key`: 0 or `growth`.
     #[inline(always)]
     pub(crate) fn factor(&self, key: u32) -> f32 {
         if mix32(key, self.keys) >= self.threshold { self.growth } else { 0.0 }

@@ -1,7 +1,7 @@
-//! Features: what the place of a token does to its query or key before they are compared.
+//! Features: what the position of a token does to its query or key before they are compared.
 //!
-//! Rotary turns pairs of channels, `x → R(place·θ) x`. Polar (PoPE) makes each channel a magnitude and turns
-//! it by the place alone: `x → (μ(x) cos φ, μ(x) sin φ)` with `φ = place·θ_c`, plus `δ_c` for keys.
+//! Rotary turns pairs of channels, `x → R(position·θ) x`. Polar (PoPE) makes each channel a magnitude and turns
+//! it by the position alone: `x → (μ(x) cos φ, μ(x) sin φ)` with `φ = position·θ_c`, plus `δ_c` for keys.
 //! A polar channel becomes two; the widened vectors exist for one tile at a time only.
 
 use std::{f32::consts::TAU, ops::Range, sync::Arc};
@@ -12,29 +12,31 @@ use crate::{
     error::{expect_len, expect_range},
 };
 
-/// Cosines and sines of `place · frequency`, for a run of places.
+/// Cosines and sines of `position · frequency`, for a run of positions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Angles {
     frequencies: Vec<f64>,
     amplitude: f64,
-    places: Range<usize>,
-    /// `[places, frequencies]` each.
+    positions: Range<usize>,
+    /// `[positions, frequencies]` each.
     cos: Vec<f32>,
     sin: Vec<f32>,
 }
 
 impl Angles {
-    /// The table for `places`, computed in f64. `amplitude` multiplies both cosine and sine (YaRN's factor; otherwise 1).
-    pub fn new(frequencies: &[f64], places: Range<usize>, amplitude: f64) -> Self {
+    /// The table for `positions`, computed in f64. `amplitude` multiplies both cosine and sine (YaRN's factor; otherwise 1).
+    pub fn new(frequencies: &[f64], positions: Range<usize>, amplitude: f64) -> Self {
         let at = |function: fn(f64) -> f64| {
-            places
+            positions
                 .clone()
-                .flat_map(|place| frequencies.iter().map(move |f| (place as f64 * f, place)))
+                .flat_map(|position| {
+                    frequencies.iter().map(move |f| (position as f64 * f, position))
+                })
                 .map(|(angle, _)| (amplitude * function(angle)) as f32)
                 .collect::<Vec<f32>>()
         };
         let (cos, sin) = (at(f64::cos), at(f64::sin));
-        Self { frequencies: frequencies.to_vec(), amplitude, places, cos, sin }
+        Self { frequencies: frequencies.to_vec(), amplitude, positions, cos, sin }
     }
 
     /// Rotary's geometric frequencies `base^(−2i/width)`, one per pair of `width` channels.
@@ -47,13 +49,13 @@ impl Angles {
         (0..width).map(|c| base.powf(-(c as f64) / width as f64)).collect()
     }
 
-    /// Cosines and sines at one place, one per frequency.
-    pub fn at(&self, place: usize) -> (&[f32], &[f32]) {
-        let (row, count) = (place - self.places.start, self.frequencies.len());
+    /// Cosines and sines at one position, one per frequency.
+    pub fn at(&self, position: usize) -> (&[f32], &[f32]) {
+        let (row, count) = (position - self.positions.start, self.frequencies.len());
         (&self.cos[row * count..(row + 1) * count], &self.sin[row * count..(row + 1) * count])
     }
 
-    /// Radians per place.
+    /// Radians per position.
     pub fn frequencies(&self) -> &[f64] {
         &self.frequencies
     }
@@ -63,9 +65,9 @@ impl Angles {
         self.amplitude
     }
 
-    /// The places of the table.
-    pub fn places(&self) -> &Range<usize> {
-        &self.places
+    /// The positions of the table.
+    pub fn positions(&self) -> &Range<usize> {
+        &self.positions
     }
 }
 
@@ -78,7 +80,7 @@ pub struct Feature<T> {
     pub channels: Range<usize>,
     /// Which query heads.
     pub heads: Range<usize>,
-    /// The angles, covering every place of the call.
+    /// The angles, covering every position of the call.
     pub angles: Arc<Angles>,
 }
 
@@ -202,12 +204,12 @@ impl Feature<&[f32]> {
             }
         };
         expect_len("angles' frequencies", self.angles.frequencies.len(), frequencies)?;
-        let covered = self.angles.places();
-        for (what, places) in [("queries' places", queries), ("keys' places", keys)] {
+        let covered = self.angles.positions();
+        for (what, positions) in [("queries' positions", queries), ("keys' positions", keys)] {
             let inside = frequencies == 0
-                || places.is_empty()
-                || covered.start <= places.start && places.end <= covered.end;
-            expect_range(what, places, inside, "the places of the angle table")?;
+                || positions.is_empty()
+                || covered.start <= positions.start && positions.end <= covered.end;
+            expect_range(what, positions, inside, "the positions of the angle table")?;
         }
         Ok(())
     }

@@ -24,10 +24,10 @@ impl Attention<'_> {
     /// Computes the output and each row's log-sum-exp.
     pub fn forward(&self, inputs: &Inputs) -> Result<Output, Error> {
         self.check_forward(inputs)?;
-        let mut made =
+        let mut output =
             Output { out: touched(self.shape.out_len()), lse: touched(self.shape.rows()) };
-        self.forward_into(inputs, &mut made.out, &mut made.lse)?;
-        Ok(made)
+        self.compute(inputs, &mut output.out, &mut output.lse);
+        Ok(output)
     }
 
     /// [`Self::forward`] into buffers of the caller.
@@ -40,11 +40,16 @@ impl Attention<'_> {
         self.check_forward(inputs)?;
         expect_len("out", out.len(), self.shape.out_len())?;
         expect_len("lse", lse.len(), self.shape.rows())?;
+        self.compute(inputs, out, lse);
+        Ok(())
+    }
+
+    /// The pass of a call that was checked.
+    fn compute(&self, inputs: &Inputs, out: &mut [f32], lse: &mut [f32]) {
         let plan = Plan::new(self, *inputs);
         parallel::run(chunks(self, out, lse), |chunk, scratch| {
             forward_chunk(&plan.head(chunk.batch, chunk.head), chunk, scratch);
         });
-        Ok(())
     }
 }
 

@@ -5,16 +5,14 @@ use std::ops::Range;
 use crate::{
     EXACT_ROWS,
     attention::{
-        Attention, Score,
+        Attention,
+        pairwise::Pairwise,
         pattern::Tile,
         plan::Plan,
         prepare::{Preparation, Prepare, Side},
     },
     memory::scratch::Buffer,
-    simd::{
-        additive::{self, Form},
-        rows::Transpose,
-    },
+    simd::{additive::Form, rows::Transpose},
     tile::{Outline, TILE, tiles},
 };
 
@@ -102,6 +100,12 @@ impl Head<'_> {
         self.attention().width(self.head)
     }
 
+    /// Its score, if that is no product.
+    pub(crate) fn pairwise(&self) -> Option<Pairwise<'_>> {
+        let attention = self.attention();
+        attention.score.pairwise(self.head, attention.shape.head_dim)
+    }
+
     /// Prepares queries `rows` into the two buffers.
     pub(crate) fn queries<'s>(
         &self,
@@ -116,15 +120,14 @@ impl Head<'_> {
         attention.simd.run(Prepare {
             preparation: &self.preparation,
             side: Side::Query,
-            first_place: attention.first_query + rows.start,
+            first_position: attention.first_query + rows.start,
             raw,
             prepared,
         });
-        let mut form = Form::Sum;
-        if let Score::Additive { .. } = attention.score {
-            form = Form::of(prepared).meet(Form::of(self.k));
-            attention.simd.run(additive::Prepare { form, values: prepared });
-        }
+        let form = match self.pairwise() {
+            Some(pairwise) => pairwise.prepare_queries(attention.simd, prepared, self.k),
+            None => Form::Sum,
+        };
         let relative = relative.sized(self.plan.relative_keys.len() * raw.len());
         for (keys, out) in
             self.plan.relative_keys.iter().zip(relative.chunks_exact_mut(raw.len().max(1)))
@@ -157,18 +160,17 @@ impl Head<'_> {
             attention.simd.run(Prepare {
                 preparation: &self.preparation,
                 side: Side::Key,
-                first_place: attention.first_key + range.start,
+                first_position: attention.first_key + range.start,
                 raw,
                 prepared,
             });
-            if let Score::Additive { .. } = attention.score {
-                attention.simd.run(additive::Prepare { form: queries.form, values: prepared });
+            if let Some(pairwise) = self.pairwise() {
+                pairwise.prepare_keys(attention.simd, queries.form, prepared);
             }
             prepared
         };
         // Row by row instead of by columns, which cost a transpose first.
-        let by_rows =
-            queries.count <= EXACT_ROWS && !matches!(attention.score, Score::Additive { .. });
+        let by_rows = queries.count <= EXACT_ROWS && self.pairwise().is_none();
         let cols = (!by_rows).then(|| {
             let cols = cols.sized(width * TILE);
             attention.simd.run(Transpose { from: rows, width, to: cols });
@@ -177,7 +179,7 @@ impl Head<'_> {
         Keys { range, rows, cols }
     }
 
-    /// The tile of places of some queries and keys, both given by index.
+    /// The tile of positions of some queries and keys, both given by index.
     pub(crate) fn tile(&self, queries: Range<usize>, keys: Range<usize>) -> Tile {
         let attention = self.attention();
         let shift = |range: Range<usize>, by: usize| range.start + by..range.end + by;

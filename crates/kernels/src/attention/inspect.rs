@@ -32,12 +32,16 @@ pub enum Pooling {
 }
 
 impl<'a> Attention<'a> {
-    /// Opens a call for inspection; `made` is what [`Self::forward`] returned for the same inputs.
-    pub fn inspect(&self, inputs: &Inputs<'a>, made: &'a Output) -> Result<Inspection<'a>, Error> {
+    /// Opens a call for inspection; `output` is what [`Self::forward`] returned for the same inputs.
+    pub fn inspect(
+        &self,
+        inputs: &Inputs<'a>,
+        output: &'a Output,
+    ) -> Result<Inspection<'a>, Error> {
         self.check_inputs(inputs)?;
-        expect_len("lse", made.lse.len(), self.shape.rows())?;
+        expect_len("lse", output.lse.len(), self.shape.rows())?;
         let attention = Attention { dropout: None, ..self.clone() };
-        Ok(Inspection { attention, inputs: *inputs, lse: &made.lse })
+        Ok(Inspection { attention, inputs: *inputs, lse: &output.lse })
     }
 }
 

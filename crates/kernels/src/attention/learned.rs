@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::attention::{
-    Attention, Bias, Call, DELTA_RANGE, FeatureKind, Focus, Gradients, Score,
+    Attention, Bias, Call, DELTA_RANGE, FeatureKind, Focus, Gradients,
     bias::entries,
     gradients::zeros_of_learned,
     head::Head,
@@ -131,7 +131,7 @@ impl LearnedHead {
                 .iter()
                 .map(|feature| zeros(feature.delta().is_some(), feature.channels.len()))
                 .collect(),
-            score: zeros(matches!(attention.score, Score::Additive { .. }), shape.head_dim),
+            score: zeros({ attention.score }.learned().is_some(), shape.head_dim),
             centers: zeros(attention.focus.is_some(), shape.queries),
             dense: dense.collect(),
         }
@@ -172,7 +172,7 @@ impl<'a> Totals<'a> {
         if let Some(sum) = &mut sums.query_bias {
             add(sum, head * part.query_bias.len(), &part.query_bias);
         }
-        if let Score::Additive { weight: sum } = &mut sums.score {
+        if let Some(sum) = sums.score.learned() {
             add(sum, head * part.score.len(), &part.score);
         }
         if let Some(Focus { centers: sum, .. }) = &mut sums.focus {

@@ -15,6 +15,7 @@ mod gradients;
 mod head;
 mod inspect;
 mod learned;
+mod pairwise;
 pub mod pattern;
 mod plan;
 mod prepare;

@@ -110,9 +110,9 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Every distance `key place − query place` of a call, one more on the right for padded columns.
+/// Every distance `key position − query position` of a call, one more on the right for padded columns.
 pub(crate) fn distances(attention: &Attention) -> Range<isize> {
-    let (queries, keys) = (attention.query_places(), attention.key_places());
+    let (queries, keys) = (attention.query_positions(), attention.key_positions());
     let first = keys.start as isize + 1 - queries.end as isize;
     let padding = PAD as isize;
     first..(keys.end as isize - queries.start as isize).max(first) + padding

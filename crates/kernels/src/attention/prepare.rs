@@ -7,7 +7,7 @@
 use pulp::{Simd, WithSimd};
 
 use crate::{
-    attention::{Attention, DELTA_RANGE, Feature, FeatureKind, Layout, Magnitude, Score},
+    attention::{Attention, DELTA_RANGE, Feature, FeatureKind, Layout, Magnitude},
     simd::{math, rows::dot},
 };
 
@@ -71,7 +71,7 @@ impl<'a> Preparation<'a> {
 
     /// Whether prepared keys are the raw keys.
     pub(crate) fn keys_are_raw(&self) -> bool {
-        self.features.is_empty() && matches!(self.attention.score, Score::Dot { .. })
+        self.features.is_empty() && self.attention.score.takes_raw_keys()
     }
 
     fn bias(&self, side: Side) -> Option<&'a [f32]> {
@@ -81,23 +81,13 @@ impl<'a> Preparation<'a> {
             Side::Key => None,
         }
     }
-
-    /// The factor a side carries, and whether its rows are brought to length 1.
-    fn scale(&self, side: Side) -> (f32, bool) {
-        match (self.attention.score, side) {
-            (Score::Dot { scale }, Side::Query) => (scale, false),
-            (Score::Cosine { scale }, Side::Query) => (scale, true),
-            (Score::Cosine { .. }, Side::Key) => (1.0, true),
-            (Score::Dot { .. }, Side::Key) | (Score::Additive { .. }, _) => (1.0, false),
-        }
-    }
 }
 
-/// Prepares rows of one side, the first of which stands at `first_place`.
+/// Prepares rows of one side, the first of which stands at `first_position`.
 pub(crate) struct Prepare<'a> {
     pub(crate) preparation: &'a Preparation<'a>,
     pub(crate) side: Side,
-    pub(crate) first_place: usize,
+    pub(crate) first_position: usize,
     /// `[rows, head_dim]`.
     pub(crate) raw: &'a [f32],
     /// `[rows, width]`.
@@ -109,13 +99,13 @@ impl WithSimd for Prepare<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
-        let Self { preparation, side, first_place, raw, prepared } = self;
+        let Self { preparation, side, first_position, raw, prepared } = self;
         let dim = preparation.attention.shape.head_dim;
         let width = preparation.attention.width(preparation.head);
-        let (scale, unit) = preparation.scale(side);
+        let (scale, unit) = preparation.attention.score.preparation(side);
         let rows = raw.chunks_exact(dim).zip(prepared.chunks_exact_mut(width));
-        for (place, (raw, prepared)) in (first_place..).zip(rows) {
-            form_row(s, preparation, side, place, raw, prepared);
+        for (position, (raw, prepared)) in (first_position..).zip(rows) {
+            form_row(s, preparation, side, position, raw, prepared);
             let factor = if unit { scale * inverse_norm(s, prepared) } else { scale };
             if factor != 1.0 {
                 for value in prepared {
@@ -132,7 +122,7 @@ fn form_row<S: Simd>(
     s: S,
     preparation: &Preparation,
     side: Side,
-    place: usize,
+    position: usize,
     raw: &[f32],
     out: &mut [f32],
 ) {
@@ -146,7 +136,7 @@ fn form_row<S: Simd>(
         }
     }
     for HeadFeature { feature, sines, delta, .. } in &preparation.features {
-        let (cos, sin) = feature.angles.at(place);
+        let (cos, sin) = feature.angles.at(position);
         let (head, tail) = out.split_at_mut(*sines);
         let x = &mut head[feature.channels.clone()];
         match feature.kind {
@@ -173,7 +163,7 @@ fn form_row<S: Simd>(
 pub(crate) struct PrepareBackward<'a> {
     pub(crate) preparation: &'a Preparation<'a>,
     pub(crate) side: Side,
-    pub(crate) first_place: usize,
+    pub(crate) first_position: usize,
     /// `[rows, head_dim]`.
     pub(crate) raw: &'a [f32],
     /// `[rows, width]`; used as working space.
@@ -192,19 +182,28 @@ impl WithSimd for PrepareBackward<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
-        let Self { preparation, side, first_place, raw, d_prepared, d_raw, d_bias, d_deltas, row } =
-            self;
+        let Self {
+            preparation,
+            side,
+            first_position,
+            raw,
+            d_prepared,
+            d_raw,
+            d_bias,
+            d_deltas,
+            row,
+        } = self;
         let dim = preparation.attention.shape.head_dim;
         let width = preparation.attention.width(preparation.head);
-        let (scale, unit) = preparation.scale(side);
+        let (scale, unit) = preparation.attention.score.preparation(side);
         let formed = &mut row[..width];
         let rows = raw
             .chunks_exact(dim)
             .zip(d_prepared.chunks_exact_mut(width))
             .zip(d_raw.chunks_exact_mut(dim));
-        for (place, ((raw, d), d_raw)) in (first_place..).zip(rows) {
+        for (position, ((raw, d), d_raw)) in (first_position..).zip(rows) {
             if unit {
-                form_row(s, preparation, side, place, raw, formed);
+                form_row(s, preparation, side, position, raw, formed);
                 // With n = f/|f|: d_f = (d − n (n·d)) / |f|.
                 let inverse = inverse_norm(s, formed);
                 let along = dot(s, formed, d) * inverse * inverse;
@@ -217,7 +216,7 @@ impl WithSimd for PrepareBackward<'_> {
                 }
             }
             for feature in &preparation.features {
-                feature_backward(s, preparation, feature, side, place, raw, d, d_deltas);
+                feature_backward(s, preparation, feature, side, position, raw, d, d_deltas);
             }
             for (d_raw, d) in d_raw.iter_mut().zip(d.iter()) {
                 *d_raw += d;
@@ -236,12 +235,12 @@ fn feature_backward<S: Simd>(
     preparation: &Preparation,
     HeadFeature { feature, index, sines, delta }: &HeadFeature,
     side: Side,
-    place: usize,
+    position: usize,
     raw: &[f32],
     d: &mut [f32],
     d_deltas: &mut [Vec<f32>],
 ) {
-    let (cos, sin) = feature.angles.at(place);
+    let (cos, sin) = feature.angles.at(position);
     let channels = feature.channels.clone();
     let (head, tail) = d.split_at_mut(*sines);
     let d_x = &mut head[channels.clone()];

@@ -3,13 +3,12 @@
 
 use crate::{
     attention::{
-        Score,
         head::{Head, Keys, Rows},
+        pairwise::PairwiseTile,
         pattern::Pair,
     },
     memory::scratch::Buffer,
     simd::{
-        additive::Additive,
         matmul::{Accumulate, Matmul},
         rows::{DotTile, DropoutRow, FocusRow, Region},
         softmax::SoftCap,
@@ -45,15 +44,12 @@ impl Head<'_> {
         let attention = self.attention();
         let (width, simd) = (self.width(), attention.simd);
         let prepared = queries.prepared(width);
-        match (attention.score, keys.cols) {
-            (Score::Additive { weight }, Some(cols)) => simd.run(Additive {
-                region: region.clone(),
-                form: queries.form(),
-                queries: prepared,
-                keys: cols,
-                weight: &weight[self.head * width..][..width],
-                scores,
-            }),
+        match (self.pairwise(), keys.cols) {
+            (Some(pairwise), Some(keys)) => {
+                let (region, form) = (region.clone(), queries.form());
+                let tile = PairwiseTile { region, form, queries: prepared, keys };
+                pairwise.scores(simd, tile, scores);
+            }
             (_, Some(cols)) => simd.run(Matmul {
                 rows: region.rows.len(),
                 cols: region.cols.len(),

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::{Error, Simd};
+use crate::{Error, Simd, error::expect_lens, simd::math::exp_scalar as exp};
 
 /// Values of one task.
 const CHUNK: usize = 1 << 13;
@@ -158,10 +158,7 @@ impl Gated {
 }
 
 fn same(length: usize, others: &[(&'static str, usize)]) -> Result<(), Error> {
-    match others.iter().find(|(_, found)| *found != length) {
-        Some((what, found)) => Err(Error::Length { what, found: *found, expected: length }),
-        None => Ok(()),
-    }
+    expect_lens(others.iter().map(|(what, found)| (*what, *found, length)))
 }
 
 /// A function of single values, and its slope.
@@ -287,22 +284,6 @@ fn gated_values_and_slopes<C: Curve>(
     }
 }
 
-/// `e^x` by a polynomial that the compiler can vectorise, relative error below 3e-7 in [−87, 88]; beyond, the bound's.
-#[inline(always)]
-fn exp(x: f32) -> f32 {
-    let x = x.clamp(-87.0, 88.0) * std::f32::consts::LOG2_E;
-    // Adding 1.5·2²³ rounds to an integer and leaves it in the low bits.
-    let rounded = x + 12_582_912.0;
-    let fraction = x - (rounded - 12_582_912.0);
-    let power = 0.001_327_646_7f32;
-    let power = power * fraction + 0.009_675_542;
-    let power = power * fraction + 0.055_507_135;
-    let power = power * fraction + 0.240_221_2;
-    let power = power * fraction + 0.693_146_97;
-    let power = power * fraction + 1.000_000_1;
-    f32::from_bits(power.to_bits().wrapping_add(rounded.to_bits() << 23))
-}
-
 #[inline(always)]
 fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
@@ -364,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn bends_and_their_slopes_agree_with_the_definition() {
+    fn activations_and_their_slopes_agree_with_the_definition() {
         // No value where ReLU has its corner; up to ±4, beyond which the series in f64 has no digits left for a slope.
         let x: Vec<f32> = (0..20_001).map(|i| (i as f32 - 10_000.3) / 2500.0).collect();
         for activation in Activation::ALL {

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::{Error, Simd};
+use crate::{Error, Simd, error::expect_lens};
 
 /// Values of one task; fixed, so that sums do not depend on the number of threads.
 const CHUNK: usize = 1 << 15;
@@ -38,13 +38,11 @@ impl Adam {
         squares: &mut [f32],
     ) -> Result<(), Error> {
         let expected = weights.len();
-        for (what, found) in
-            [("gradient", gradient.len()), ("means", means.len()), ("squares", squares.len())]
-        {
-            if found != expected {
-                return Err(Error::Length { what, found, expected });
-            }
-        }
+        expect_lens([
+            ("gradient", gradient.len(), expected),
+            ("means", means.len(), expected),
+            ("squares", squares.len(), expected),
+        ])?;
         let simd = Simd::detect();
         weights
             .par_chunks_mut(CHUNK)

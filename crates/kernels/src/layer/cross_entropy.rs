@@ -9,6 +9,7 @@ use rayon::prelude::*;
 
 use crate::{
     Error, Pooled, Simd,
+    error::{expect_lens, expect_nonzero},
     simd::{
         gemm::{Matrix, product},
         logits::{Row, RowLoss},
@@ -176,17 +177,8 @@ impl CrossEntropy<'_> {
             lengths.push(("d_projection", made.weight.len(), weights));
             lengths.push(("d_bias", made.bias.len(), biases));
         }
-        for (what, found, expected) in lengths {
-            if found != expected {
-                return Err(Error::Length { what, expected, found });
-            }
-        }
-        for (what, size) in [("rows", targets.len()), ("width", width), ("vocabulary", vocabulary)]
-        {
-            if size == 0 {
-                return Err(Error::Zero { what });
-            }
-        }
+        expect_lens(lengths)?;
+        expect_nonzero([("rows", targets.len()), ("width", width), ("vocabulary", vocabulary)])?;
         if let Some(cap) = self.soft_cap
             && !(cap > 0.0 && cap.is_finite())
         {
@@ -222,10 +214,7 @@ fn sum_columns(rows: &[f32], sums: &mut [f32], adds: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn numbers(count: usize, seed: usize) -> Vec<f32> {
-        (0..count).map(|i| (((i + seed) * 7919 % 1013) as f32 - 506.0) / 400.0).collect()
-    }
+    use crate::testing::numbers;
 
     /// The definition in f64.
     fn loss(call: &CrossEntropy, hidden: &[f64], projection: &[f64], bias: &[f64]) -> f64 {

@@ -4,6 +4,7 @@ use rayon::prelude::*;
 
 use crate::{
     EXACT_ROWS, Error, Pooled, Simd,
+    error::{expect_len, expect_lens, expect_nonzero},
     simd::gemm::{Matrix, product},
 };
 
@@ -82,30 +83,20 @@ impl Embedding<'_> {
         table: &[f32],
         out: usize,
     ) -> Result<(usize, usize), Error> {
-        if self.width == 0 {
-            return Err(Error::Zero { what: "width" });
-        }
+        expect_nonzero([("width", self.width)])?;
         let (states, rows) = (hidden.len() / self.width, table.len() / self.width);
-        for (what, found, expected) in [
+        expect_lens([
             ("hidden", hidden.len(), states * self.width),
             ("table", table.len(), rows * self.width),
             ("out", out, states * rows),
-        ] {
-            if found != expected {
-                return Err(Error::Length { what, found, expected });
-            }
-        }
+        ])?;
         Ok((states, rows))
     }
 
     fn check(&self, table: usize, out: usize) -> Result<(), Error> {
         let Self { width, rows } = *self;
-        if width == 0 {
-            return Err(Error::Zero { what: "width" });
-        }
-        if out != rows.len() * width {
-            return Err(Error::Length { what: "out", found: out, expected: rows.len() * width });
-        }
+        expect_nonzero([("width", width)])?;
+        expect_len("out", out, rows.len() * width)?;
         match rows.iter().find(|row| (**row as usize + 1) * width > table) {
             Some(row) => {
                 Err(Error::Range { what: "row", found: row.to_string(), allowed: "the table" })

@@ -126,10 +126,7 @@ fn weights(linear: &Linear, x: &[f32], d_out: &[f32]) -> Result<[Pooled; 2], Err
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn numbers(count: usize, seed: usize) -> Vec<f32> {
-        (0..count).map(|i| (((i + seed) * 7919 % 1013) as f32 - 506.0) / 700.0).collect()
-    }
+    use crate::testing::numbers;
 
     /// `Σ d_out · out`, in f64 but for the pass itself.
     fn dot(call: &FeedForward, x: &[f32], d_out: &[f32]) -> f64 {

@@ -2,14 +2,17 @@
 
 use rayon::prelude::*;
 
-use crate::Error;
+use crate::{
+    Error,
+    error::{expect_lens, expect_nonzero},
+};
 
 /// Sizes of both layouts.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadLayout {
     /// Sequences.
     pub batch: usize,
-    /// Places of a sequence.
+    /// Positions of a sequence.
     pub length: usize,
     /// Heads.
     pub heads: usize,
@@ -37,9 +40,9 @@ impl HeadLayout {
         self.check(heads_first.len(), out.len())?;
         let Self { length, heads, dim, .. } = *self;
         out.par_chunks_mut((heads * dim).max(1)).enumerate().for_each(|(row, out)| {
-            let (batch, place) = (row / length, row % length);
+            let (batch, position) = (row / length, row % length);
             for (head, out) in out.chunks_exact_mut(dim).enumerate() {
-                let from = ((batch * heads + head) * length + place) * dim;
+                let from = ((batch * heads + head) * length + position) * dim;
                 out.copy_from_slice(&heads_first[from..from + dim]);
             }
         });
@@ -48,12 +51,8 @@ impl HeadLayout {
 
     fn check(&self, from: usize, to: usize) -> Result<(), Error> {
         let expected = self.batch * self.length * self.heads * self.dim;
-        for (what, found) in [("rows", from), ("out", to)] {
-            if found != expected {
-                return Err(Error::Length { what, found, expected });
-            }
-        }
-        if self.dim == 0 { Err(Error::Zero { what: "dim" }) } else { Ok(()) }
+        expect_lens([("rows", from, expected), ("out", to, expected)])?;
+        expect_nonzero([("dim", self.dim)])
     }
 }
 
@@ -67,7 +66,7 @@ mod tests {
         let rows: Vec<f32> = (0..120).map(|i| i as f32).collect();
         let (mut split, mut joined) = (vec![0.0; 120], vec![0.0; 120]);
         layout.split(&rows, &mut split).unwrap();
-        // Sequence 1, head 2, place 1, channel 3.
+        // Sequence 1, head 2, position 1, channel 3.
         assert_eq!(split[((4 + 2) * 3 + 1) * 5 + 3], rows[(3 + 1) * 20 + 2 * 5 + 3]);
         layout.join(&split, &mut joined).unwrap();
         assert_eq!(joined, rows);

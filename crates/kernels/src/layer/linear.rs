@@ -6,6 +6,7 @@ use rayon::prelude::*;
 
 use crate::{
     EXACT_ROWS, Error, Pooled, Simd,
+    error::{expect_len, expect_lens, expect_nonzero},
     simd::{
         gemm::{Matrix, product},
         gemv::WeightedRows,
@@ -79,14 +80,10 @@ impl Linear<'_> {
         d_bias: &mut [f32],
     ) -> Result<(), Error> {
         let rows = self.check(x, &[("d_out", d_out.len())])?;
-        for (what, found, expected) in [
+        expect_lens([
             ("d_weight", d_weight.len(), self.weight.len()),
             ("d_bias", d_bias.len(), self.bias.map_or(0, <[f32]>::len)),
-        ] {
-            if found != expected {
-                return Err(Error::Length { what, found, expected });
-            }
-        }
+        ])?;
         let x = Matrix::new(x, rows, self.from).transposed();
         product(d_weight, false, x, Matrix::new(d_out, rows, self.to));
         if !d_bias.is_empty() {
@@ -102,20 +99,12 @@ impl Linear<'_> {
     /// The number of rows; `others` have as many of `to` channels.
     fn check(&self, x: &[f32], others: &[(&'static str, usize)]) -> Result<usize, Error> {
         let Self { from, to, .. } = *self;
-        for (what, size) in [("from", from), ("to", to)] {
-            if size == 0 {
-                return Err(Error::Zero { what });
-            }
-        }
+        expect_nonzero([("from", from), ("to", to)])?;
         let rows = x.len() / from;
         let bias = self.bias.map(|bias| ("bias", bias.len(), to));
         let lengths = [("x", x.len(), rows * from), ("weight", self.weight.len(), from * to)];
         let others = others.iter().map(|(what, found)| (*what, *found, rows * to));
-        for (what, found, expected) in lengths.into_iter().chain(bias).chain(others) {
-            if found != expected {
-                return Err(Error::Length { what, found, expected });
-            }
-        }
+        expect_lens(lengths.into_iter().chain(bias).chain(others))?;
         Ok(rows)
     }
 }
@@ -162,9 +151,7 @@ fn gemv(all: &[&Linear], x: &[f32], outs: &mut [&mut [f32]]) {
 
 /// Adds values to as many others.
 pub fn add_to(sum: &mut [f32], more: &[f32]) -> Result<(), Error> {
-    if sum.len() != more.len() {
-        return Err(Error::Length { what: "more", found: more.len(), expected: sum.len() });
-    }
+    expect_len("more", more.len(), sum.len())?;
     let simd = Simd::detect();
     sum.par_chunks_mut(CHUNK).zip(more.par_chunks(CHUNK)).for_each(|(sum, more)| {
         simd.run(
@@ -228,10 +215,7 @@ pub(crate) fn sum_rows(rows: &[f32], sum: &mut [f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn numbers(count: usize, seed: usize) -> Vec<f32> {
-        (0..count).map(|i| (((i + seed) * 7919 % 1013) as f32 - 506.0) / 400.0).collect()
-    }
+    use crate::testing::numbers;
 
     fn assert_close(found: &[f32], expected: impl Fn(usize) -> f64) {
         for (i, found) in found.iter().enumerate() {

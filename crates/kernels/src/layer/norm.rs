@@ -1,22 +1,25 @@
 //! Norms of rows: `y = gain · (x − m) · r + bias` with `r = 1/√(mean (x − m)² + ε)`; `m` is the row's mean, or 0.
 //!
-//! With `x̂ = (x − m) r` and `g = gain · d_y`: `d_x = r (g − x̂ · mean(g x̂) − [mean g if centred])`.
+//! With `x̂ = (x − m) r` and `g = gain · d_y`: `d_x = r (g − x̂ · mean(g x̂) − [mean g if centered])`.
 
 use rayon::prelude::*;
 
-use crate::{Error, Simd};
+use crate::{
+    Error, Simd,
+    error::{expect_lens, expect_nonzero},
+};
 
 /// Rows of one task; fixed, so that sums of gradients do not depend on the number of threads.
 const ROWS: usize = 64;
 
-/// Sums kept apart while a row is read: as many as the widest vectors hold.
+/// Sums saved apart while a row is read: as many as the widest vectors hold.
 const LANES: usize = 16;
 
 /// A norm over rows of `gain.len()` values.
 #[derive(Clone, Copy, Debug)]
 pub struct Norm<'a> {
-    /// Whether the mean is taken away first.
-    pub is_centred: bool,
+    /// Whether the mean is subtracted first.
+    pub is_centered: bool,
     /// Added under the root.
     pub epsilon: f32,
     /// Factor on each channel.
@@ -26,19 +29,19 @@ pub struct Norm<'a> {
 }
 
 impl Norm<'_> {
-    /// Normalises every row of `x` into `out`, and keeps mean and scale of each row in `kept`, two values per row.
-    pub fn forward(&self, x: &[f32], out: &mut [f32], kept: &mut [f32]) -> Result<(), Error> {
-        let width = self.check(x, &[("out", out.len())], kept)?;
+    /// Normalises every row of `x` into `out`, and keeps mean and scale of each row in `saved`, two values per row.
+    pub fn forward(&self, x: &[f32], out: &mut [f32], saved: &mut [f32]) -> Result<(), Error> {
+        let width = self.check(x, &[("out", out.len())], saved)?;
         let simd = Simd::detect();
-        let rows = out.par_chunks_mut(ROWS * width).zip(kept.par_chunks_mut(ROWS * 2));
-        rows.zip(x.par_chunks(ROWS * width)).for_each(|((out, kept), x)| {
+        let rows = out.par_chunks_mut(ROWS * width).zip(saved.par_chunks_mut(ROWS * 2));
+        rows.zip(x.par_chunks(ROWS * width)).for_each(|((out, saved), x)| {
             simd.run(
                 #[inline(always)]
                 || {
                     let rows = x.chunks_exact(width).zip(out.chunks_exact_mut(width));
-                    for ((x, out), kept) in rows.zip(kept.chunks_exact_mut(2)) {
+                    for ((x, out), saved) in rows.zip(saved.chunks_exact_mut(2)) {
                         let (mean, scale) = self.moments(x);
-                        (kept[0], kept[1]) = (mean, scale);
+                        (saved[0], saved[1]) = (mean, scale);
                         for ((out, x), gain) in out.iter_mut().zip(x).zip(self.gain) {
                             *out = (x - mean) * scale * gain;
                         }
@@ -57,27 +60,23 @@ impl Norm<'_> {
     pub fn backward(
         &self,
         x: &[f32],
-        kept: &[f32],
+        saved: &[f32],
         d_out: &[f32],
         d_x: &mut [f32],
         d_gain: &mut [f32],
         d_bias: &mut [f32],
     ) -> Result<(), Error> {
-        let width = self.check(x, &[("d_out", d_out.len()), ("d_x", d_x.len())], kept)?;
-        for (what, found, expected) in [
+        let width = self.check(x, &[("d_out", d_out.len()), ("d_x", d_x.len())], saved)?;
+        expect_lens([
             ("d_gain", d_gain.len(), width),
             ("d_bias", d_bias.len(), self.bias.map_or(0, <[f32]>::len)),
-        ] {
-            if found != expected {
-                return Err(Error::Length { what, found, expected });
-            }
-        }
+        ])?;
         let simd = Simd::detect();
         let sums: Vec<(Vec<f32>, Vec<f32>)> = d_x
             .par_chunks_mut(ROWS * width)
             .zip(x.par_chunks(ROWS * width).zip(d_out.par_chunks(ROWS * width)))
-            .zip(kept.par_chunks(ROWS * 2))
-            .map(|((d_x, (x, d_out)), kept)| {
+            .zip(saved.par_chunks(ROWS * 2))
+            .map(|((d_x, (x, d_out)), saved)| {
                 let mut d_gain = vec![0.0; width];
                 let mut d_bias = vec![0.0; self.bias.map_or(0, <[f32]>::len)];
                 simd.run(
@@ -85,8 +84,8 @@ impl Norm<'_> {
                     || {
                         let rows = x.chunks_exact(width).zip(d_out.chunks_exact(width));
                         let rows = rows.zip(d_x.chunks_exact_mut(width));
-                        for (((x, d_out), d_x), kept) in rows.zip(kept.chunks_exact(2)) {
-                            self.row_backward(x, kept, d_out, d_x, &mut d_gain, &mut d_bias);
+                        for (((x, d_out), d_x), saved) in rows.zip(saved.chunks_exact(2)) {
+                            self.row_backward(x, saved, d_out, d_x, &mut d_gain, &mut d_bias);
                         }
                     },
                 );
@@ -110,17 +109,17 @@ impl Norm<'_> {
     fn row_backward(
         &self,
         x: &[f32],
-        kept: &[f32],
+        saved: &[f32],
         d_out: &[f32],
         d_x: &mut [f32],
         d_gain: &mut [f32],
         d_bias: &mut [f32],
     ) {
-        let (mean, scale) = (kept[0], kept[1]);
+        let (mean, scale) = (saved[0], saved[1]);
         let share = 1.0 / x.len() as f32;
         let along =
             share * sum([d_out, self.gain, x], |[d, gain, x]| d * gain * (x - mean) * scale);
-        let level = match self.is_centred {
+        let level = match self.is_centered {
             true => share * sum([d_out, self.gain], |[d, gain]| d * gain),
             false => 0.0,
         };
@@ -138,7 +137,7 @@ impl Norm<'_> {
     #[inline(always)]
     fn moments(&self, x: &[f32]) -> (f32, f32) {
         let share = 1.0 / x.len() as f32;
-        let mean = if self.is_centred { share * sum([x], |[x]| x) } else { 0.0 };
+        let mean = if self.is_centered { share * sum([x], |[x]| x) } else { 0.0 };
         let square = share * sum([x], |[x]| (x - mean) * (x - mean));
         (mean, 1.0 / (square + self.epsilon).sqrt())
     }
@@ -147,21 +146,15 @@ impl Norm<'_> {
         &self,
         x: &[f32],
         alike: &[(&'static str, usize)],
-        kept: &[f32],
+        saved: &[f32],
     ) -> Result<usize, Error> {
         let width = self.gain.len();
-        if width == 0 {
-            return Err(Error::Zero { what: "gain" });
-        }
+        expect_nonzero([("gain", width)])?;
         let rows = x.len() / width;
         let bias = self.bias.map(|bias| ("bias", bias.len(), width));
-        let lengths = [("x", x.len(), rows * width), ("kept", kept.len(), rows * 2)];
+        let lengths = [("x", x.len(), rows * width), ("saved", saved.len(), rows * 2)];
         let alike = alike.iter().map(|(what, found)| (*what, *found, x.len()));
-        for (what, found, expected) in lengths.into_iter().chain(bias).chain(alike) {
-            if found != expected {
-                return Err(Error::Length { what, found, expected });
-            }
-        }
+        expect_lens(lengths.into_iter().chain(bias).chain(alike))?;
         Ok(width)
     }
 }
@@ -190,17 +183,14 @@ fn sum<const N: usize>(slices: [&[f32]; N], value: impl Fn([f32; N]) -> f32) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn numbers(count: usize, seed: usize) -> Vec<f32> {
-        (0..count).map(|i| (((i + seed) * 7919 % 1013) as f32 - 480.0) / 300.0).collect()
-    }
+    use crate::testing::numbers;
 
     /// `Σ d_out · norm(x)` by the definition, in f64.
     fn dot(norm: &Norm, x: &[f64], gain: &[f64], bias: &[f64], d_out: &[f32]) -> f64 {
         let width = gain.len();
         let rows = x.chunks(width).zip(d_out.chunks(width));
         let each = rows.map(|(x, d_out)| {
-            let mean = if norm.is_centred { x.iter().sum::<f64>() / width as f64 } else { 0.0 };
+            let mean = if norm.is_centered { x.iter().sum::<f64>() / width as f64 } else { 0.0 };
             let square = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / width as f64;
             let scale = 1.0 / (square + f64::from(norm.epsilon)).sqrt();
             let value = |i: usize| (x[i] - mean) * scale * gain[i] + bias.get(i).unwrap_or(&0.0);
@@ -212,13 +202,13 @@ mod tests {
     #[test]
     fn values_and_gradients_agree_with_the_definition() {
         for (rows, width) in [(1, 1), (3, 5), (70, 16), (130, 33)] {
-            for is_centred in [false, true] {
+            for is_centered in [false, true] {
                 for has_bias in [false, true] {
                     let (x, d_out) = (numbers(rows * width, 1), numbers(rows * width, 9));
                     let (gain, bias) = (numbers(width, 3), numbers(width, 4));
                     let bias = if has_bias { bias } else { Vec::new() };
                     let norm = Norm {
-                        is_centred,
+                        is_centered,
                         epsilon: 1e-2,
                         gain: &gain,
                         bias: has_bias.then_some(&bias),
@@ -234,11 +224,11 @@ mod tests {
         let width = norm.gain.len();
         let bias = norm.bias.unwrap_or(&[]);
         let mut out = vec![f32::NAN; x.len()];
-        let mut kept = vec![f32::NAN; 2 * x.len() / width];
-        norm.forward(x, &mut out, &mut kept).unwrap();
+        let mut saved = vec![f32::NAN; 2 * x.len() / width];
+        norm.forward(x, &mut out, &mut saved).unwrap();
         let [mut d_gain, mut d_bias] = [width, bias.len()].map(|length| vec![f32::NAN; length]);
         let mut d_x = vec![1.0; x.len()];
-        norm.backward(x, &kept, d_out, &mut d_x, &mut d_gain, &mut d_bias).unwrap();
+        norm.backward(x, &saved, d_out, &mut d_x, &mut d_gain, &mut d_bias).unwrap();
         d_x.iter_mut().for_each(|d_x| *d_x -= 1.0);
         let slots = [wide(x), wide(norm.gain), wide(bias)];
         let value = |slots: &[Vec<f64>; 3]| dot(norm, &slots[0], &slots[1], &slots[2], d_out);

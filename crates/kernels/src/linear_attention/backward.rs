@@ -24,12 +24,12 @@ use crate::{
 };
 
 impl LinearAttention<'_> {
-    /// Computes the gradients of a scalar whose gradient with respect to `made.out` is `d_out`.
-    /// `made` is what [`Self::forward`] returned for the same inputs.
+    /// Computes the gradients of a scalar whose gradient with respect to `output.out` is `d_out`.
+    /// `output` is what [`Self::forward`] returned for the same inputs.
     pub fn backward(
         &self,
         inputs: &Inputs,
-        made: &LinearOutput,
+        output: &LinearOutput,
         d_out: &[f32],
     ) -> Result<LinearGradients, Error> {
         self.check_inputs(inputs)?;
@@ -38,7 +38,7 @@ impl LinearAttention<'_> {
             k: vec![0.0; self.shape.k_len()],
             v: vec![0.0; self.shape.v_len()],
         };
-        self.backward_into(inputs, &made.out, &made.normaliser, d_out, &mut gradients)?;
+        self.backward_into(inputs, &output.out, &output.normalizer, d_out, &mut gradients)?;
         Ok(gradients)
     }
 
@@ -47,18 +47,18 @@ impl LinearAttention<'_> {
         &self,
         inputs: &Inputs,
         out: &[f32],
-        normaliser: &[f32],
+        normalizer: &[f32],
         d_out: &[f32],
         gradients: &mut LinearGradients,
     ) -> Result<(), Error> {
         self.check_inputs(inputs)?;
         expect_len("out", out.len(), self.shape.out_len())?;
-        expect_len("normaliser", normaliser.len(), self.shape.rows())?;
+        expect_len("normalizer", normalizer.len(), self.shape.rows())?;
         expect_len("d_out", d_out.len(), self.shape.out_len())?;
         expect_len("gradients of q", gradients.q.len(), self.shape.q_len())?;
         expect_len("gradients of k", gradients.k.len(), self.shape.k_len())?;
         expect_len("gradients of v", gradients.v.len(), self.shape.v_len())?;
-        let backward = Backward { linear: self, inputs: *inputs, out, normaliser, d_out };
+        let backward = Backward { linear: self, inputs: *inputs, out, normalizer, d_out };
         if self.causal {
             backward.causal(gradients);
         } else {
@@ -73,7 +73,7 @@ pub(super) struct Backward<'a> {
     pub(super) linear: &'a LinearAttention<'a>,
     inputs: Inputs<'a>,
     pub(super) out: &'a [f32],
-    pub(super) normaliser: &'a [f32],
+    pub(super) normalizer: &'a [f32],
     pub(super) d_out: &'a [f32],
 }
 

@@ -29,9 +29,9 @@ impl LinearAttention<'_> {
         self.check_inputs(inputs)?;
         let mut made = LinearOutput {
             out: vec![0.0; self.shape.out_len()],
-            normaliser: vec![0.0; self.shape.rows()],
+            normalizer: vec![0.0; self.shape.rows()],
         };
-        self.forward_into(inputs, &mut made.out, &mut made.normaliser)?;
+        self.forward_into(inputs, &mut made.out, &mut made.normalizer)?;
         Ok(made)
     }
 
@@ -40,17 +40,17 @@ impl LinearAttention<'_> {
         &self,
         inputs: &Inputs,
         out: &mut [f32],
-        normaliser: &mut [f32],
+        normalizer: &mut [f32],
     ) -> Result<(), Error> {
         self.check_inputs(inputs)?;
         expect_len("out", out.len(), self.shape.out_len())?;
-        expect_len("normaliser", normaliser.len(), self.shape.rows())?;
+        expect_len("normalizer", normalizer.len(), self.shape.rows())?;
         let mut state = LinearState::new(self);
         if self.causal {
-            self.attend_causally(&mut state, inputs, out, normaliser);
+            self.attend_causally(&mut state, inputs, out, normalizer);
         } else {
             self.absorb_keys(&mut state, inputs);
-            self.attend_to(&state, inputs, out, normaliser);
+            self.attend_to(&state, inputs, out, normalizer);
         }
         Ok(())
     }
@@ -61,12 +61,12 @@ impl LinearAttention<'_> {
         state: &mut LinearState,
         inputs: &Inputs,
         out: &mut [f32],
-        normaliser: &mut [f32],
+        normalizer: &mut [f32],
     ) {
         let cuts = self.cuts(self.shape.queries);
         let mut starts = self.sum_keys(state, &cuts[..cuts.len() - 1], inputs);
         let sums = starts.before_each(state, &self.shape);
-        let tasks = self.tasks(&cuts, out, normaliser).zip(sums).collect();
+        let tasks = self.tasks(&cuts, out, normalizer).zip(sums).collect();
         self.run(tasks, |(mut task, mut sums), scratch| {
             let head = Head { linear: self, inputs: *inputs, kv_head: task.segment.kv_head };
             let Scratch { queries, key_rows, key_cols, scores, sum, .. } = scratch;
@@ -86,11 +86,11 @@ impl LinearAttention<'_> {
         state: &LinearState,
         inputs: &Inputs,
         out: &mut [f32],
-        normaliser: &mut [f32],
+        normalizer: &mut [f32],
     ) {
         let cuts = self.cuts(self.shape.queries);
         let pasts: Vec<Past> = state.heads(&self.shape).collect();
-        self.run(self.tasks(&cuts, out, normaliser).collect(), |mut task, scratch| {
+        self.run(self.tasks(&cuts, out, normalizer).collect(), |mut task, scratch| {
             let head = Head { linear: self, inputs: *inputs, kv_head: task.segment.kv_head };
             let Scratch { queries, scores, sum, .. } = scratch;
             for (tokens, own) in task.segment.chunks() {
@@ -121,15 +121,15 @@ impl LinearAttention<'_> {
         &self,
         cuts: &[Range<usize>],
         out: &'o mut [f32],
-        normaliser: &'o mut [f32],
+        normalizer: &'o mut [f32],
     ) -> impl Iterator<Item = Task<'o>> {
         let out = self.share_queries(out, cuts, self.shape.value_dim);
-        let normaliser = self.share_queries(normaliser, cuts, 1);
-        let made = out.into_iter().zip(normaliser);
-        self.segments(cuts).zip(made).map(|(segment, (out, normaliser))| Task {
+        let normalizer = self.share_queries(normalizer, cuts, 1);
+        let made = out.into_iter().zip(normalizer);
+        self.segments(cuts).zip(made).map(|(segment, (out, normalizer))| Task {
             segment,
             out,
-            normaliser,
+            normalizer,
         })
     }
 }
@@ -140,7 +140,7 @@ struct Task<'o> {
     /// Of each head, `[queries, value_dim]`.
     out: Vec<&'o mut [f32]>,
     /// Of each head, `[queries]`.
-    normaliser: Vec<&'o mut [f32]>,
+    normalizer: Vec<&'o mut [f32]>,
 }
 
 /// A chunk of queries and what they see.
@@ -152,17 +152,17 @@ struct Chunk<'s> {
 }
 
 impl Chunk<'_> {
-    /// `out = (φ(q)·S + lower(φ(q)·φ(k)ᵀ)·v) / normaliser` for each head; `own` is the chunk's place in the task.
+    /// `out = (φ(q)·S + lower(φ(q)·φ(k)ᵀ)·v) / normalizer` for each head; `own` is the chunk's place in the task.
     fn attend(&self, task: &mut Task, own: Range<usize>, buffers: [&mut Buffer; 3]) {
         let Self { head, tokens, past, seen } = self;
         let LinearAttention { shape, simd, epsilon, .. } = *head.linear;
         let [features, scores, factors] = buffers;
-        for (member, (out, normaliser)) in task.out.iter_mut().zip(&mut task.normaliser).enumerate()
+        for (member, (out, normalizer)) in task.out.iter_mut().zip(&mut task.normalizer).enumerate()
         {
             let out = slice_mut(out, &own, shape.value_dim);
-            let normaliser = &mut normaliser[own.clone()];
+            let normalizer = &mut normalizer[own.clone()];
             let features = head.queries(member, tokens, features);
-            simd.run(DotVector { rows: features, vector: past.z, dots: normaliser });
+            simd.run(DotVector { rows: features, vector: past.z, dots: normalizer });
             let sizes = [own.len(), shape.head_dim, shape.value_dim];
             product(simd, sizes, features, past.s, out, Accumulate::Overwrite);
             if let Some(Seen { keys, cols, outline }) = seen {
@@ -170,12 +170,12 @@ impl Chunk<'_> {
                 for region in outline.regions() {
                     tile_of(simd, &region, shape.head_dim, features, cols, tile);
                     simd.run(Lower { region: region.clone(), tile, shifts: None });
-                    simd.run(SumRows { region: region.clone(), tile, sums: normaliser });
+                    simd.run(SumRows { region: region.clone(), tile, sums: normalizer });
                     add_tile_product(simd, &region, shape.value_dim, tile, keys.values, out);
                 }
             }
             let factors = factors.sized(own.len());
-            for (sum, factor) in normaliser.iter_mut().zip(factors.iter_mut()) {
+            for (sum, factor) in normalizer.iter_mut().zip(factors.iter_mut()) {
                 *sum += epsilon;
                 *factor = inverse(*sum);
             }

@@ -70,8 +70,8 @@ impl Backward<'_> {
         let factors = factors.sized(rows.len());
         let d_normaliser = d_normaliser.sized(rows.len());
         simd.run(DotRows { a: d_out, b: out, width, dots: d_normaliser });
-        let normaliser = &self.normaliser[rows];
-        for ((d, factor), &sum) in d_normaliser.iter_mut().zip(factors.iter_mut()).zip(normaliser) {
+        let normalizer = &self.normalizer[rows];
+        for ((d, factor), &sum) in d_normaliser.iter_mut().zip(factors.iter_mut()).zip(normalizer) {
             *factor = inverse(sum);
             *d *= -*factor;
         }

@@ -2,7 +2,7 @@
 //! `φ(x) = elu(x) + 1`. The sums run over all keys, or in causal attention over the keys `j ≤ i`.
 //! Katharopoulos et al. 2020, <https://arxiv.org/abs/2006.16236>. For long sequences and cheap decoding: time grows
 //! with the length, not with its square, and a [`LinearState`] of constant size holds the past. No key can be singled
-//! out as sharply as by softmax, and nothing depends on places; scores are not scaled by `1/√head_dim`.
+//! out as sharply as by softmax, and nothing depends on positions; scores are not scaled by `1/√head_dim`.
 //!
 //! A causal pass walks through chunks of tokens and carries `S` and `Z`: with the features `Q`, `K` of a chunk,
 //! `out = Q·S + lower(Q·Kᵀ)·V`, then `S += Kᵀ·V`. Calls with few heads are also cut into segments, whose sums are
@@ -59,7 +59,7 @@ pub struct LinearOutput {
     /// `[batch, heads, queries, value_dim]`; zeros where a row has no keys.
     pub out: Vec<f32>,
     /// The denominator of each row, `φ(q)·Z + ε`, `[batch, heads, queries]`.
-    pub normaliser: Vec<f32>,
+    pub normalizer: Vec<f32>,
 }
 
 /// What the backward pass makes.
@@ -123,6 +123,6 @@ impl LinearAttention<'_> {
 }
 
 /// The factor of a row's output; a row without keys and without ε has the denominator 0 and the output 0.
-fn inverse(normaliser: f32) -> f32 {
-    if normaliser == 0.0 { 0.0 } else { 1.0 / normaliser }
+fn inverse(normalizer: f32) -> f32 {
+    if normalizer == 0.0 { 0.0 } else { 1.0 / normalizer }
 }

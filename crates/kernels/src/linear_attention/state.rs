@@ -77,8 +77,8 @@ impl LinearAttention<'_> {
             });
         }
         let mut out = vec![0.0; self.shape.out_len()];
-        let mut normaliser = vec![0.0; self.shape.rows()];
-        self.attend_causally(state, inputs, &mut out, &mut normaliser);
+        let mut normalizer = vec![0.0; self.shape.rows()];
+        self.attend_causally(state, inputs, &mut out, &mut normalizer);
         Ok(out)
     }
 
@@ -98,8 +98,8 @@ impl LinearAttention<'_> {
         state.check(self)?;
         expect_len("q", q.len(), self.shape.q_len())?;
         let mut out = vec![0.0; self.shape.out_len()];
-        let mut normaliser = vec![0.0; self.shape.rows()];
-        self.attend_to(state, &Inputs { q, k: &[], v: &[] }, &mut out, &mut normaliser);
+        let mut normalizer = vec![0.0; self.shape.rows()];
+        self.attend_to(state, &Inputs { q, k: &[], v: &[] }, &mut out, &mut normalizer);
         Ok(out)
     }
 }

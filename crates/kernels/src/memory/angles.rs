@@ -15,25 +15,25 @@ const KEPT: usize = 8;
 static TABLES: Mutex<Vec<Arc<Angles>>> = Mutex::new(Vec::new());
 
 impl Angles {
-    /// [`Self::new`] for these places and perhaps for more, from a few tables that are kept.
-    pub fn kept(frequencies: &[f64], places: Range<usize>, amplitude: f64) -> Arc<Self> {
+    /// [`Self::new`] for these positions and perhaps for more, from a few tables that are kept.
+    pub fn cached(frequencies: &[f64], positions: Range<usize>, amplitude: f64) -> Arc<Self> {
         let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
         let same =
             |table: &Self| table.amplitude() == amplitude && table.frequencies() == frequencies;
         let within = |inner: &Range<usize>, outer: &Range<usize>| {
             outer.start <= inner.start && inner.end <= outer.end
         };
-        let serves = |table: &Arc<Self>| same(table) && within(&places, table.places());
+        let serves = |table: &Arc<Self>| same(table) && within(&positions, table.positions());
         if let Some(at) = tables.iter().rposition(serves) {
             let found = tables.remove(at);
             tables.push(found.clone());
             return found;
         }
-        // Decoding asks for one more place each time.
-        let count = places.len().checked_next_power_of_two().unwrap_or(places.len());
-        let places = places.start..places.start.saturating_add(count);
-        let angles = Arc::new(Self::new(frequencies, places.clone(), amplitude));
-        tables.retain(|table| !(same(table) && within(table.places(), &places)));
+        // Decoding asks for one more position each time.
+        let count = positions.len().checked_next_power_of_two().unwrap_or(positions.len());
+        let positions = positions.start..positions.start.saturating_add(count);
+        let angles = Arc::new(Self::new(frequencies, positions.clone(), amplitude));
+        tables.retain(|table| !(same(table) && within(table.positions(), &positions)));
         if tables.len() == KEPT {
             tables.remove(0);
         }
@@ -52,11 +52,11 @@ mod tests {
         let asked =
             [(0..5, 1.0), (3..70, 1.0), (69..80, 1.0), (0..5, 2.0), (200..900, 1.0), (7..8, 1.0)];
         for frequencies in [&slow, &fast, &slow] {
-            for (places, amplitude) in asked.clone() {
-                let found = Angles::kept(frequencies, places.clone(), amplitude);
-                let expected = Angles::new(frequencies, places.clone(), amplitude);
-                for place in places {
-                    assert_eq!(found.at(place), expected.at(place));
+            for (positions, amplitude) in asked.clone() {
+                let found = Angles::cached(frequencies, positions.clone(), amplitude);
+                let expected = Angles::new(frequencies, positions.clone(), amplitude);
+                for position in positions {
+                    assert_eq!(found.at(position), expected.at(position));
                 }
             }
         }
@@ -66,9 +66,9 @@ mod tests {
     #[test]
     fn a_table_is_made_once() {
         // Frequencies that no other test asks for.
-        let first = Angles::kept(&[0.123], 0..100, 1.0);
-        assert!(Arc::ptr_eq(&first, &Angles::kept(&[0.123], 7..128, 1.0)));
-        assert!(!Arc::ptr_eq(&first, &Angles::kept(&[0.123], 0..129, 1.0)));
-        assert!(!Arc::ptr_eq(&first, &Angles::kept(&[0.123], 0..100, 2.0)));
+        let first = Angles::cached(&[0.123], 0..100, 1.0);
+        assert!(Arc::ptr_eq(&first, &Angles::cached(&[0.123], 7..128, 1.0)));
+        assert!(!Arc::ptr_eq(&first, &Angles::cached(&[0.123], 0..129, 1.0)));
+        assert!(!Arc::ptr_eq(&first, &Angles::cached(&[0.123], 0..100, 2.0)));
     }
 }

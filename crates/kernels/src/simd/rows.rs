@@ -50,7 +50,7 @@ impl WithSimd for Multiply<'_> {
     }
 }
 
-/// Multiplies the factors of one row by those of dropout: `factors[i]` belongs to the key at place `first_key + i`.
+/// Multiplies the factors of one row by those of dropout: `factors[i]` belongs to the key at position `first_key + i`.
 pub(crate) struct DropoutRow<'a> {
     pub(crate) mask: RowMask,
     pub(crate) first_key: u32,
@@ -117,7 +117,7 @@ impl WithSimd for ScaleRows<'_> {
     }
 }
 
-/// `mean[row] = a[row] · b[row]` for rows of any width.
+/// `dots[row] = a[row] · b[row]` for rows of any width.
 pub(crate) struct DotRows<'a> {
     pub(crate) a: &'a [f32],
     pub(crate) b: &'a [f32],

@@ -152,7 +152,7 @@ pub(crate) struct CentersBackward<'a> {
     pub(crate) lse: &'a [f32],
     pub(crate) centers: &'a [f32],
     pub(crate) deviation: f32,
-    /// Place of the tile's first key.
+    /// Position of the tile's first key.
     pub(crate) first_key: usize,
     pub(crate) d_centers: &'a mut [f32],
 }

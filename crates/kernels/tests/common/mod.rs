@@ -20,7 +20,7 @@ pub(crate) use positions::{Position, Supply, every_position};
 /// of `combinations.rs` is 5e-6 where a cosine divides by a short vector, and 2e-6 elsewhere.
 pub(crate) const ROUNDING: f64 = 1e-5;
 
-/// The sizes of a call and the places of its first query and key.
+/// The sizes of a call and the positions of its first query and key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) shape: Shape,
@@ -34,7 +34,7 @@ impl Sizes {
         Self::of(13, 37).at(20, 3)
     }
 
-    /// Some queries and keys from place 0 on.
+    /// Some queries and keys from position 0 on.
     pub(crate) fn of(queries: usize, keys: usize) -> Self {
         let shape =
             Shape { batch: 2, heads: 2, kv_heads: 2, queries, keys, head_dim: 6, value_dim: 5 };
@@ -57,7 +57,7 @@ impl Sizes {
         Self { shape: Shape { batch, ..self.shape }, ..self }
     }
 
-    /// One more than the last place of a query or key.
+    /// One more than the last position of a query or key.
     pub(crate) fn end(&self) -> usize {
         (self.first_query + self.shape.queries).max(self.first_key + self.shape.keys)
     }

@@ -1,4 +1,4 @@
-//! Every kind of position: what places can do to a call, alone and together.
+//! Every kind of position: what positions can do to a call, alone and together.
 
 use std::{cell::Cell, f32::consts::TAU, ops::Range, sync::Arc};
 
@@ -9,11 +9,11 @@ use whatwhere_kernels::attention::{
 
 use super::{Sizes, numbers};
 
-/// A use of places by name.
+/// A use of positions by name.
 #[derive(Clone, Copy)]
 pub(crate) struct Position {
     pub(crate) name: &'static str,
-    /// Whether scores depend on the distance of two places alone.
+    /// Whether scores depend on the distance of two positions alone.
     pub(crate) is_relative: bool,
     /// Whether queries and keys are changed before they are compared.
     pub(crate) has_features: bool,
@@ -140,7 +140,7 @@ pub(crate) fn every_position() -> Vec<Position> {
 }
 
 impl Position {
-    /// The same, but some of it belongs to indices and not to places.
+    /// The same, but some of it belongs to indices and not to positions.
     fn by_index(self) -> Self {
         Self { is_relative: false, ..self }
     }
@@ -168,7 +168,7 @@ pub(crate) struct Supply {
 impl Supply {
     pub(crate) fn new(sizes: Sizes) -> Self {
         let Shape { batch, heads, queries, keys, head_dim, value_dim, .. } = sizes.shape;
-        let places = sizes.first_query.min(sizes.first_key)..sizes.end();
+        let positions = sizes.first_query.min(sizes.first_key)..sizes.end();
         // The largest position takes one bias per pair and, per head, five vectors and five tables of them.
         let vectors = heads * (head_dim + value_dim) * (5 + 2 * (queries + keys) + 100);
         let even = head_dim / 2 * 2;
@@ -197,10 +197,10 @@ impl Supply {
                 .iter()
                 .map(|x| sizes.first_key as f32 + keys as f32 * (x + 1.0) / 2.0)
                 .collect(),
-            rotary: Angles::kept(&rotary(even), places.clone(), 1.0),
-            half_rotary: Angles::kept(&rotary(half / 2 * 2), places.clone(), 1.2),
-            polar: Angles::kept(&polar(head_dim), places.clone(), 1.0),
-            half_polar: Angles::kept(&polar(head_dim - half), places, 1.0),
+            rotary: Angles::cached(&rotary(even), positions.clone(), 1.0),
+            half_rotary: Angles::cached(&rotary(half / 2 * 2), positions.clone(), 1.2),
+            polar: Angles::cached(&polar(head_dim), positions.clone(), 1.0),
+            half_polar: Angles::cached(&polar(head_dim - half), positions, 1.0),
             sizes,
         }
     }
@@ -211,7 +211,7 @@ impl Supply {
         &self.numbers[start..start + len]
     }
 
-    /// One place per row of scores, among those of the keys.
+    /// One position per row of scores, among those of the keys.
     pub(crate) fn centers(&self) -> &[f32] {
         &self.centers
     }
@@ -230,7 +230,7 @@ impl Supply {
         self.sizes.shape.heads / 2..self.sizes.shape.heads
     }
 
-    /// Places between the first and the last of the call.
+    /// Positions between the first and the last of the call.
     fn span(&self) -> usize {
         self.sizes.shape.queries + self.sizes.shape.keys
     }

@@ -19,16 +19,16 @@ pub(crate) struct Tables {
 /// Angles, and what they were made for.
 pub(crate) struct AngleTable {
     pub(crate) frequencies: usize,
-    pub(crate) places: Range<usize>,
+    pub(crate) positions: Range<usize>,
     angles: Arc<Angles>,
 }
 
 impl Tables {
     pub(crate) fn new() -> Self {
-        let make = |frequencies: usize, places: Range<usize>| AngleTable {
-            angles: Arc::new(Angles::new(&vec![0.1; frequencies], places.clone(), 1.0)),
+        let make = |frequencies: usize, positions: Range<usize>| AngleTable {
+            angles: Arc::new(Angles::new(&vec![0.1; frequencies], positions.clone(), 1.0)),
             frequencies,
-            places,
+            positions,
         };
         let angles = (0..5).flat_map(|count| [make(count, 0..20), make(count, 3..5)]);
         Self { numbers: numbers(1, LONGEST), angles: angles.collect() }

@@ -132,7 +132,7 @@ fn messages_say_what_was_found_and_what_would_be_right() {
         ),
         (
             Attention { first_query: usize::MAX, ..base.clone() },
-            "first_query = 18446744073709551615 is outside places below 2³²",
+            "first_query = 18446744073709551615 is outside positions below 2³²",
         ),
         (
             feature(Feature { channels: 4..12, ..rotary.clone() }),
@@ -152,7 +152,7 @@ fn messages_say_what_was_found_and_what_would_be_right() {
         ),
         (
             Attention { first_query: 2, ..base.clone() },
-            "queries' places = 2..5 is outside the places of the angle table",
+            "queries' positions = 2..5 is outside the positions of the angle table",
         ),
         (
             Attention { features: vec![rotary.clone(), rotary], ..base.clone() },

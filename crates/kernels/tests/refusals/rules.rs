@@ -90,7 +90,7 @@ fn features_fit(attention: &Attention, tables: &Tables) -> bool {
     let inside = |range: &Range<usize>, end: usize| range.start <= range.end && range.end <= end;
     let each = attention.features.iter().all(|feature| {
         let width = feature.channels.len();
-        let AngleTable { frequencies, places, .. } = tables.of(&feature.angles);
+        let AngleTable { frequencies, positions, .. } = tables.of(&feature.angles);
         let kind_fits = match feature.kind {
             FeatureKind::Rotary { .. } => width % 2 == 0 && *frequencies == width / 2,
             FeatureKind::Polar { delta, .. } => {
@@ -101,13 +101,13 @@ fn features_fit(attention: &Attention, tables: &Tables) -> bool {
         let covers = |call: Range<usize>| {
             *frequencies == 0
                 || call.is_empty()
-                || places.start <= call.start && call.end <= places.end
+                || positions.start <= call.start && call.end <= positions.end
         };
         inside(&feature.channels, head_dim)
             && inside(&feature.heads, heads)
             && kind_fits
-            && covers(attention.query_places())
-            && covers(attention.key_places())
+            && covers(attention.query_positions())
+            && covers(attention.key_positions())
     });
     let meet = |a: &Range<usize>, b: &Range<usize>| a.start.max(b.start) < a.end.min(b.end);
     let apart = attention.features.iter().enumerate().all(|(i, a)| {

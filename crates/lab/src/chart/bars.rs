@@ -3,7 +3,7 @@
 use super::{
     axis::{Axis, Ends, Ruler, said},
     frame::{LINE, draw_title, wrapped},
-    marker::colour,
+    marker::color,
     svg::{Anchor, Svg, line, rect, shortened, width_of},
 };
 
@@ -60,7 +60,7 @@ impl Bars {
                 continue;
             };
             let bar = rect((base.min(end), y - THICK / 2.0), ((end - base).abs(), THICK));
-            svg.path(&format!("bar {}", colour(0)), &bar, &hint(name, *value, *spread));
+            svg.path(&format!("bar {}", color(0)), &bar, &hint(name, *value, *spread));
             let mut far = end.max(base);
             if let Some([Some(low), Some(high)]) = spread.map(|(l, h)| [x(l), x(h)]) {
                 svg.path("whisker", &line([(low, y), (high, y)]), "");

@@ -1,7 +1,7 @@
 //! Heat: a table of values as a map, such as who attends to whom.
 //!
-//! A value is drawn as the strength of one colour (or of two, for values on both sides of 0), so that a map reads the same
-//! on light and dark screens, in print, and without telling colours apart. Cells of equal strength are one path: a map of
+//! A value is drawn as the strength of one color (or of two, for values on both sides of 0), so that a map reads the same
+//! on light and dark screens, in print, and without telling colors apart. Cells of equal strength are one path: a map of
 //! 128 × 128 cells stays below a few hundred kilobytes.
 
 use std::fmt::Write;
@@ -27,9 +27,9 @@ pub struct Heat {
     pub rows: Vec<String>,
     /// Row by row from the top; what is not finite stays blank.
     pub values: Vec<Vec<f64>>,
-    /// The values of the weakest and the strongest colour; from the data if absent.
+    /// The values of the weakest and the strongest color; from the data if absent.
     pub range: Option<(f64, f64)>,
-    /// Two colours, one for values below 0, one for values above.
+    /// Two colors, one for values below 0, one for values above.
     pub diverging: bool,
 }
 
@@ -136,7 +136,7 @@ impl Heat {
         SMALL * widths.fold(0.0, f64::max)
     }
 
-    /// The values of no and of full colour.
+    /// The values of no and of full color.
     fn shown(&self) -> (f64, f64) {
         let finite = || self.values.iter().flatten().copied().filter(|value| value.is_finite());
         let found =

@@ -4,7 +4,7 @@ use super::{
     axis::{Axis, Ends, said},
     frame::{Frame, LINE},
     labels::spread,
-    marker::{colour, mark},
+    marker::{color, mark},
     svg::{Anchor, Svg, escape, line, shortened, width_of},
 };
 
@@ -60,7 +60,7 @@ impl Lines {
                 let dashed = if series.dashed { " dashed" } else { "" };
                 for run in runs(series, &frame).iter().filter(|run| run.len() > 1) {
                     let points = run.iter().map(|index| frame.within(series.points[*index]));
-                    let class = format!("curve {}{dashed}", colour(i));
+                    let class = format!("curve {}{dashed}", color(i));
                     svg.path(&class, &line(thinned(points.flatten().collect())), &series.name);
                 }
             }
@@ -77,7 +77,7 @@ impl Lines {
     /// The names of the curves with their marks, as HTML: for screens on which the end of a chart is out of sight.
     pub fn legend(&self) -> String {
         let entry = |(i, series): (usize, &Series)| {
-            let (class, mark) = (colour(i), mark(i, (6.0, 6.0)));
+            let (class, mark) = (color(i), mark(i, (6.0, 6.0)));
             let line = if series.dashed { " (dashed)" } else { "" };
             format!(
                 "<li><svg class=\"chart\" width=\"12\" height=\"12\"><path class=\"mark {class}\" d=\"{mark}\"/></svg> {}{line}</li>",
@@ -133,7 +133,7 @@ impl Lines {
             let pair = series.points.get(point).copied();
             let Some(place) = pair.and_then(|pair| frame.at(pair)) else { continue };
             if frame.holds(place) {
-                let class = format!("mark {}", colour(index));
+                let class = format!("mark {}", color(index));
                 svg.path(&class, &mark(index, place), &hint(series, point));
             }
         }
@@ -150,13 +150,13 @@ impl Lines {
         let heights: Vec<f64> = ends.iter().map(|(_, (_, y))| *y).collect();
         let places = spread(&heights, LINE, frame.top + 4.0, bottom);
         for ((i, (x, y)), place) in ends.into_iter().zip(places) {
-            let colour = colour(i);
+            let color = color(i);
             if right - x < 1.0 {
                 let lead = line([(right + 5.0, y), (right + 14.0, place)]);
-                svg.path(&format!("lead {colour}"), &lead, "");
+                svg.path(&format!("lead {color}"), &lead, "");
             }
             let series = &self.series[i];
-            svg.path(&format!("mark {colour}"), &mark(i, (right + 21.0, place)), "");
+            svg.path(&format!("mark {color}"), &mark(i, (right + 21.0, place)), "");
             let name = shortened(&series.name, NAME);
             svg.text("name", (right + 31.0, place + 4.0), Anchor::Start, &name);
         }
@@ -207,9 +207,9 @@ fn draw_band(svg: &mut Svg, frame: &Frame, index: usize, series: &Series) {
         let low: Vec<(f64, f64)> = edge(false).collect();
         if low.len() > 1 {
             let outline = line(edge(true).chain(low.into_iter().rev())) + "z";
-            svg.path(&format!("band {}", colour(index)), &outline, "");
+            svg.path(&format!("band {}", color(index)), &outline, "");
         } else if let (Some(low), Some(high)) = (edge(false).next(), edge(true).next()) {
-            svg.path(&format!("spread {}", colour(index)), &line([low, high]), "");
+            svg.path(&format!("spread {}", color(index)), &line([low, high]), "");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Marks that tell series apart without colour.
+//! Marks that tell series apart without color.
 
 use super::svg::number;
 
-/// Series beyond this many share colours again.
+/// Series beyond this many share colors again.
 pub(super) const KINDS: usize = 8;
 
 /// The commands of a series' mark around a point.
@@ -56,8 +56,8 @@ pub(super) fn mark(series: usize, (x, y): (f64, f64)) -> String {
     }
 }
 
-/// The class of a series' colour; with it, the second eight have hollow marks.
-pub(super) fn colour(series: usize) -> String {
+/// The class of a series' color; with it, the second eight have hollow marks.
+pub(super) fn color(series: usize) -> String {
     let hollow = if series / KINDS % 2 == 1 { " hollow" } else { "" };
     format!("s{}{hollow}", series % KINDS)
 }

@@ -1,10 +1,10 @@
 //! Charts as SVG, written by hand: lines, labelled dots, heat maps, bars and small multiples, and a page to put them on.
 //!
-//! A chart is plain data with one method, `svg`, which returns one `<svg>` element that carries classes and no colours.
-//! [`STYLE`] gives the colours, for light and dark screens and for print; [`page`] and [`standalone`] put both together.
+//! A chart is plain data with one method, `svg`, which returns one `<svg>` element that carries classes and no colors.
+//! [`STYLE`] gives the colors, for light and dark screens and for print; [`page`] and [`standalone`] put both together.
 //! Whatever the data, a chart is well-formed: values that are not finite are left out, and an empty chart says so.
 //!
-//! Series differ by colour *and* by marker, and are named where they end, so that nobody has to match colours.
+//! Series differ by color *and* by marker, and are named where they end, so that nobody has to match colors.
 //! Start reading at [`Lines`]; `axis.rs` decides what an axis shows, `frame.rs` what all charts with two axes share.
 
 mod axis;

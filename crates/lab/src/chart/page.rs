@@ -2,7 +2,7 @@
 
 use super::svg::escape;
 
-/// The colours of charts, for light and dark screens and print.
+/// The colors of charts, for light and dark screens and print.
 pub const STYLE: &str = include_str!("chart.css");
 
 const PAGE: &str = include_str!("page.css");

@@ -4,7 +4,7 @@ use super::{
     axis::{Axis, Ends, said},
     frame::Frame,
     labels::Area,
-    marker::{colour, mark},
+    marker::{color, mark},
     svg::{Anchor, line, shortened, width_of},
 };
 
@@ -60,7 +60,7 @@ impl Scatter {
                 let dot = &self.points[*i];
                 let ends = dot.spread.map(|(l, h)| [l, h].map(|y| frame.within((dot.x, y))));
                 if let Some([Some(low), Some(high)]) = ends {
-                    svg.path(&format!("spread {}", colour(*i)), &line([low, high]), "");
+                    svg.path(&format!("spread {}", color(*i)), &line([low, high]), "");
                 }
             }
         });
@@ -69,14 +69,14 @@ impl Scatter {
         let mut taken: Vec<Area> = placed.iter().map(|(_, p)| Area::around(*p, 6.0)).collect();
         for (i, place) in &placed {
             let dot = &self.points[*i];
-            svg.path(&format!("mark {}", colour(*i)), &mark(*i, *place), &hint(dot));
+            svg.path(&format!("mark {}", color(*i)), &mark(*i, *place), &hint(dot));
             let name = shortened(&dot.name, NAME);
             let (area, anchor, far) = name_place(&name, *place, &taken, &plot);
             let start = if anchor == Anchor::End { area.right } else { area.left };
             if far {
                 let x = place.0.clamp(area.left, area.right);
                 let y = place.1.clamp(area.top, area.bottom);
-                svg.path(&format!("lead {}", colour(*i)), &line([*place, (x, y)]), "");
+                svg.path(&format!("lead {}", color(*i)), &line([*place, (x, y)]), "");
             }
             svg.text("name", (start, area.bottom - 3.0), anchor, &name);
             taken.push(area);

@@ -42,11 +42,11 @@ pub struct AtLength {
 /// Figures at one length.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Over all places.
+    /// Over all positions.
     #[serde(flatten)]
     pub whole: Evaluation,
-    /// Loss by place: the end of each stretch of places, and its mean loss.
-    pub places: Vec<(usize, f64)>,
+    /// Loss by position: the end of each stretch of positions, and its mean loss.
+    pub positions: Vec<(usize, f64)>,
 }
 
 /// Stretches that a window is cut into, each twice as long as the one before, from this length on.

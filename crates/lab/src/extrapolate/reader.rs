@@ -1,7 +1,7 @@
 //! What is read at a length, by what the data are.
 
 use whatwhere_data::{BatchSettings, BatchSize, Batches, Corpus, Split, settings::Examples};
-use whatwhere_training::{Places, Run, loss_by_position};
+use whatwhere_training::{Positions, Run, loss_by_position};
 
 use super::{Figures, Lengths, Way, stretches};
 
@@ -110,8 +110,8 @@ impl<'a> Reader<'a> {
         let bytes = corpus.bytes_per_token(self.split);
         let counted = ends.iter().zip(&parts).filter(|(_, part)| part.tokens() > 0);
         Ok(Figures {
-            whole: Places::total(&parts).evaluation(bytes),
-            places: counted.map(|(end, part)| (*end, part.evaluation(None).loss)).collect(),
+            whole: Positions::total(&parts).evaluation(bytes),
+            positions: counted.map(|(end, part)| (*end, part.evaluation(None).loss)).collect(),
         })
     }
 

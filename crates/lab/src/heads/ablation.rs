@@ -112,8 +112,8 @@ pub fn batches_of(reading: &Reading) -> Result<Vec<Batch>, Error> {
         let mut weights = vec![1.0; tokens.len()];
         if let (Family::Encoder, Some(mask)) = (family, mask) {
             let last = tokens.len() - 1;
-            for (place, (token, weight)) in tokens.iter_mut().zip(&mut weights).enumerate() {
-                let hides = place % HIDDEN == last.min(HIDDEN / 2);
+            for (position, (token, weight)) in tokens.iter_mut().zip(&mut weights).enumerate() {
+                let hides = position % HIDDEN == last.min(HIDDEN / 2);
                 *weight = if hides && *token != mask { 1.0 } else { 0.0 };
                 *token = if hides { mask } else { *token };
             }

@@ -13,7 +13,7 @@ use serde::Serialize;
 use whatwhere_data::{Batch, Error as DataError, Watch, Work};
 use whatwhere_kernels::attention::Attention;
 use whatwhere_training::{Folder, Run, trainer};
-use whatwhere_transformer::{Head, Seen, Site};
+use whatwhere_transformer::{AttentionInput, Head, Site};
 
 pub use ablation::{Ablation, Pruned};
 pub use role::{Figure, LEAST, Role, THRESHOLD};
@@ -46,7 +46,7 @@ pub struct HeadFigures {
     pub previous: Option<Figure>,
     /// On the first key.
     pub first: Option<Figure>,
-    /// On the query's own place.
+    /// On the query's own position.
     pub itself: Option<Figure>,
     /// On the offset, key minus query, that has most, among those that half of the queries have.
     pub offset: Option<(i64, Figure)>,
@@ -58,7 +58,7 @@ pub struct HeadFigures {
     pub bracket: Option<Figure>,
     /// Mean entropy in nats, and that of a uniform head.
     pub entropy: [f64; 2],
-    /// What the spread of its scores comes from; nothing where places are mixed into content, or nothing spreads.
+    /// What the spread of its scores comes from; nothing where positions are mixed into content, or nothing spreads.
     pub shares: Option<Shares>,
     /// Nats per token by which the loss grows without it.
     pub loss_without: Option<f64>,
@@ -127,7 +127,7 @@ fn shorter<'a>(reading: &Reading<'a>) -> Result<Option<Reading<'a>>, Error> {
     (longest > LONGEST_SPREAD).then(|| reading.beginning(LONGEST_SPREAD)).transpose()
 }
 
-fn layer(reading: &Reading, seen: &Seen) -> Result<Vec<HeadFigures>, Error> {
+fn layer(reading: &Reading, seen: &AttentionInput) -> Result<Vec<HeadFigures>, Error> {
     let look = reading.attention(seen).look(seen.input.clone())?;
     let (call, inputs): (Attention, _) = (look.call(), look.inputs());
     let kernels = |error: whatwhere_kernels::Error| Error::Attention(error.into());

@@ -39,7 +39,7 @@ pub enum Role {
     Previous,
     /// Looks at the first token, which often means: at nothing.
     First,
-    /// Looks at its own place.
+    /// Looks at its own position.
     Itself,
     /// Looks at what followed an earlier occurrence of its token. Olsson et al. 2022, <https://arxiv.org/abs/2209.11895>.
     Induction,

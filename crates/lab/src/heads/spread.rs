@@ -1,7 +1,7 @@
 //! What the spread of a head's scores comes from.
 
 use serde::Serialize;
-use whatwhere_transformer::Seen;
+use whatwhere_transformer::AttentionInput;
 
 use crate::{
     Error,
@@ -24,7 +24,10 @@ pub struct Shares {
 }
 
 /// The shares of every head of one attention: the covariance of each kind of term with the score, by the score's variance.
-pub(super) fn shares(reading: &Reading, seen: &Seen) -> Result<Vec<Option<Shares>>, Error> {
+pub(super) fn shares(
+    reading: &Reading,
+    seen: &AttentionInput,
+) -> Result<Vec<Option<Shares>>, Error> {
     let (terms, note) = show::terms(reading, seen)?;
     let heads = reading.attention(seen).settings().heads;
     if note.is_some() {

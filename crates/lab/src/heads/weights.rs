@@ -20,7 +20,7 @@ pub(super) struct Wanted {
     /// Of queries and keys, which are the same; nothing between two sequences.
     tokens: Vec<u32>,
     /// Where each token stands, ascending.
-    places: HashMap<u32, Vec<usize>>,
+    positions: HashMap<u32, Vec<usize>>,
     /// Opening brackets of a closing one.
     brackets: HashMap<usize, Vec<usize>>,
 }
@@ -28,20 +28,20 @@ pub(super) struct Wanted {
 impl Wanted {
     pub(super) fn new(reading: &Reading, site: Site) -> Self {
         let tokens = if site == Site::Cross { &[][..] } else { reading.queries(site) };
-        let mut places: HashMap<u32, Vec<usize>> = HashMap::new();
-        for (place, token) in tokens.iter().enumerate() {
-            places.entry(*token).or_default().push(place);
+        let mut positions: HashMap<u32, Vec<usize>> = HashMap::new();
+        for (position, token) in tokens.iter().enumerate() {
+            positions.entry(*token).or_default().push(position);
         }
         let tokenizer = reading.run().tokenizer().ok();
         let text = |token: &u32| tokenizer.map_or(String::new(), |all| all.token(*token));
         let texts = tokens.iter().map(text);
-        Self { tokens: tokens.to_vec(), places, brackets: brackets(texts) }
+        Self { tokens: tokens.to_vec(), positions, brackets: brackets(texts) }
     }
 
     /// Where the query's token stood before.
     fn earlier(&self, query: usize) -> &[usize] {
-        let all = self.tokens.get(query).and_then(|token| self.places.get(token));
-        all.map_or(&[], |all| &all[..all.partition_point(|place| *place < query)])
+        let all = self.tokens.get(query).and_then(|token| self.positions.get(token));
+        all.map_or(&[], |all| &all[..all.partition_point(|position| *position < query)])
     }
 }
 
@@ -49,11 +49,11 @@ impl Wanted {
 fn brackets(texts: impl Iterator<Item = String>) -> HashMap<usize, Vec<usize>> {
     let mut open: Vec<(char, usize)> = Vec::new();
     let mut found: HashMap<usize, Vec<usize>> = HashMap::new();
-    for (place, text) in texts.enumerate() {
+    for (position, text) in texts.enumerate() {
         for letter in text.chars() {
             let opening = match letter {
                 '(' | '[' | '{' => {
-                    open.push((letter, place));
+                    open.push((letter, position));
                     continue;
                 }
                 ')' => '(',
@@ -62,9 +62,9 @@ fn brackets(texts: impl Iterator<Item = String>) -> HashMap<usize, Vec<usize>> {
                 _ => continue,
             };
             if let Some((_, start)) = open.pop_if(|(last, _)| *last == opening)
-                && start < place
+                && start < position
             {
-                found.entry(place).or_default().push(start);
+                found.entry(position).or_default().push(start);
             }
         }
     }
@@ -95,8 +95,8 @@ fn of_head(
         let map = inspection.tile(0, head, rows.clone(), 0..keys)?;
         for (query, weights) in rows.zip(map.chunks_exact(keys)) {
             hidden.fill(0.0);
-            let place = call.first_query + query;
-            let first = Pair { batch: 0, head, query: place, key: call.first_key };
+            let position = call.first_query + query;
+            let first = Pair { batch: 0, head, query: position, key: call.first_key };
             call.pattern.hide(first, &mut hidden);
             sums.add(query, &Row { weights, hidden: &hidden }, wanted);
         }
@@ -194,7 +194,8 @@ impl Sums {
         self.itself.add(row, seen, std::iter::once(query));
         let earlier = wanted.earlier(query);
         self.same_token.add(row, seen, earlier.iter().copied());
-        let after = earlier.iter().map(|place| place + 1).filter(|place| *place != query);
+        let after =
+            earlier.iter().map(|position| position + 1).filter(|position| *position != query);
         self.induction.add(row, seen, after);
         let brackets = wanted.brackets.get(&query).into_iter().flatten();
         self.bracket.add(row, seen, brackets.copied());

@@ -1,11 +1,11 @@
-//! The charts of a report: learning, lengths, places, cost.
+//! The charts of a report: learning, lengths, positions, cost.
 
 use crate::{
     chart::{Axis, Dot, Lines, Scatter, Series},
     compare::Trained,
-    extrapolate::AtLength,
-    results::{CellResult, Measure, Results},
-    statistics::Summary,
+    lengths,
+    results::{CellResult, LengthResult, Measure, Results},
+    statistics::{Summary, extent},
 };
 
 /// Losses further than this above the best are off the chart: a curve that explodes must not flatten all others.
@@ -32,19 +32,18 @@ pub(super) fn all(results: &Results) -> Vec<Chart> {
         "Validation while training; the mean over seeds, and the lowest and highest seed as a band.",
         learning(results),
     )];
-    let has_lengths = results.cells.iter().any(|cell| cell.lengths.len() > 1);
-    if has_lengths {
+    if results.cells.iter().any(|cell| cell.lengths.len() > 1) {
         charts.push(lines(
             "lengths",
             "The same held-out text, cut into longer windows; nothing is trained beyond the marked length. Dashed: rotary \
              scaled at evaluation. Losses far above the best leave the chart.",
-            lengths(results),
+            at_lengths(results),
         ));
         charts.push(lines(
-            "places",
-            "In the longest windows: the mean loss of the places up to each point. A model that uses a longer context falls; \
+            "positions",
+            "In the longest windows: the mean loss of the positions up to each point. A model that uses a longer context falls; \
              one that loses its way rises.",
-            places(results),
+            positions(results),
         ));
     }
     charts.push(Chart {
@@ -73,7 +72,7 @@ fn learning(results: &Results) -> Lines {
             let values: Vec<f64> = runs.iter().filter_map(|run| value(run, at)).collect();
             let Some(summary) = Summary::of(&values) else { continue };
             points.push((point.step as f64, summary.mean));
-            band.push(extent(&values));
+            band.push(summary.extent);
         }
         let band = (runs.len() > 1).then_some(band);
         Series { name: cell.name.clone(), points, band, dashed: false }
@@ -92,15 +91,11 @@ fn learning(results: &Results) -> Lines {
     }
 }
 
-fn lengths(results: &Results) -> Lines {
+fn at_lengths(results: &Results) -> Lines {
     let mut series: Vec<Series> = trained(results)
-        .flat_map(|cell| {
-            let runs: Vec<Vec<AtLength>> =
-                cell.runs().iter().map(|run| run.lengths.clone()).collect();
-            by_length(&cell.name, &runs, at_lengths(results))
-        })
+        .flat_map(|cell| by_length(&cell.name, &cell.lengths, results.measure))
         .collect();
-    // Scaled ones last, so that a cell has the same colour in every chart.
+    // Scaled ones last, so that a cell has the same color in every chart.
     series.sort_by_key(|series| series.dashed);
     let first = results.cells.iter().flat_map(CellResult::runs).next();
     Lines {
@@ -113,41 +108,32 @@ fn lengths(results: &Results) -> Lines {
     }
 }
 
-/// One curve as trained, and one for each scaling; several runs are seeds of one cell.
-pub(super) fn by_length(name: &str, runs: &[Vec<AtLength>], measure: Measure) -> Vec<Series> {
-    let Some(first) = runs.first() else { return Vec::new() };
-    let mut ways: Vec<Option<String>> = first.iter().map(|at| at.scaling.clone()).collect();
-    ways.sort();
-    ways.dedup();
-    ways.into_iter()
-        .map(|way| {
-            let (mut points, mut band) = (Vec::new(), Vec::new());
-            for at in first.iter().filter(|at| at.scaling == way) {
-                let same = |run: &Vec<AtLength>| {
-                    let found = run.iter().find(|b| b.length == at.length && b.scaling == way);
-                    measure.of(&found?.figures.as_ref()?.whole)
-                };
-                let values: Vec<f64> = runs.iter().filter_map(same).collect();
-                let Some(summary) = Summary::of(&values) else { continue };
-                points.push((at.length as f64, summary.mean));
-                band.push(extent(&values));
-            }
-            let name = way.as_ref().map_or(name.to_owned(), |way| format!("{name}, {way}"));
-            Series { name, points, band: (runs.len() > 1).then_some(band), dashed: way.is_some() }
-        })
-        .collect()
+/// One curve as trained, and one for each scaling, with all seeds as a band.
+pub(super) fn by_length(name: &str, found: &[LengthResult], measure: Measure) -> Vec<Series> {
+    let series = |curve: lengths::LengthCurve| {
+        let measured = |at: &&LengthResult| Some((at.length as f64, at.measured(measure)?));
+        let points: Vec<(f64, Summary)> = curve.points.iter().filter_map(measured).collect();
+        let has_seeds = points.iter().any(|(_, summary)| summary.count > 1);
+        Series {
+            name: curve.scaling.map_or(name.to_owned(), |scaling| format!("{name}, {scaling}")),
+            points: points.iter().map(|(length, summary)| (*length, summary.mean)).collect(),
+            band: has_seeds.then(|| points.iter().map(|(_, summary)| summary.extent).collect()),
+            dashed: curve.scaling.is_some(),
+        }
+    };
+    lengths::curves(found).into_iter().map(series).collect()
 }
 
-fn places(results: &Results) -> Lines {
+fn positions(results: &Results) -> Lines {
     let series: Vec<Series> = trained(results)
         .filter_map(|cell| {
             let run = cell.runs().first()?;
             let plain = run.lengths.iter().filter(|at| at.scaling.is_none());
             let longest = plain.filter_map(|at| at.figures.as_ref()).next_back()?;
-            // Places have nats per token; bits per byte of them are in the same proportion as of the whole.
-            let scale = at_lengths(results).of(&longest.whole)? / longest.whole.loss;
-            let points = longest.places.iter();
-            let points = points.map(|(place, loss)| (*place as f64, *loss * scale)).collect();
+            // Positions have nats per token; bits per byte of them are in the same proportion as of the whole.
+            let scale = results.measure.at_lengths().of(&longest.whole)? / longest.whole.loss;
+            let points = longest.positions.iter();
+            let points = points.map(|(position, loss)| (*position as f64, *loss * scale)).collect();
             Some(Series { name: cell.name.clone(), points, band: None, dashed: false })
         })
         .collect();
@@ -181,16 +167,8 @@ fn cost(results: &Results) -> String {
     .svg()
 }
 
-/// What is drawn at other lengths: a loss, also of tasks.
-fn at_lengths(results: &Results) -> Measure {
-    match results.measure {
-        Measure::BitsPerByte => Measure::BitsPerByte,
-        Measure::Loss | Measure::Accuracy => Measure::Loss,
-    }
-}
-
 fn loss_label(results: &Results) -> String {
-    format!("loss, {}", unit(results, at_lengths(results)))
+    format!("loss, {}", unit(results, results.measure.at_lengths()))
 }
 
 /// The unit of an axis, with a warning where curves must not be held against each other.
@@ -201,11 +179,6 @@ fn unit(results: &Results, measure: Measure) -> String {
 
 fn trained(results: &Results) -> impl Iterator<Item = &CellResult> {
     results.cells.iter().filter(|cell| !cell.runs().is_empty())
-}
-
-fn extent(values: &[f64]) -> (f64, f64) {
-    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-    (low, values.iter().copied().fold(f64::NEG_INFINITY, f64::max))
 }
 
 /// An axis that ends some way above the best point, if anything lies beyond.

@@ -20,43 +20,60 @@ const TOKENS: usize = 40;
 /// Maps of a report.
 const MAPS: usize = 8;
 
-/// For each cell the sharpest head of its last layer, over the same held-out text.
-pub(super) fn maps(results: &Results, body: &mut String) {
-    let mut drawn = String::new();
-    for (cell, run) in runs(results).take(MAPS) {
-        if let Some(svg) = map(cell, &run) {
-            drawn += &format!("<figure>{svg}</figure>\n");
-        }
-    }
-    if !drawn.is_empty() {
-        *body += "<h3>Attention maps</h3>\n<p>The sharpest head of the last layer of each cell, first seed: how much each token \
-                  (row) takes of which (column). <code>whatwhere show attention</code> draws the others.</p>\n<div \
-                  class=\"panels\">\n";
-        *body += &drawn;
-        *body += "</div>\n";
-    }
+/// What the trained cells of a comparison learned, as HTML.
+#[derive(Default)]
+pub(super) struct Learned {
+    /// For each cell the sharpest head of its last layer, over the same held-out text.
+    maps: String,
+    /// What the heads of every cell do, measured over its sample.
+    roles: String,
+    /// A map of every δ for each cell that learns some.
+    deltas: String,
 }
 
-/// What the heads of every cell do, measured over its sample.
-pub(super) fn roles(results: &Results, body: &mut String) {
-    let mut found = String::new();
-    for (cell, run) in runs(results) {
-        if let Some(table) = measured(cell, &run) {
-            found += &format!(
-                "<details><summary>{}: {}</summary>{}</details>\n",
-                escape(&cell.name),
-                escape(&table.0),
-                table.1.html()
+impl Learned {
+    /// Opens the first run of every trained cell that can still be opened, one after the other.
+    pub(super) fn of(results: &Results) -> Self {
+        let mut learned = Self::default();
+        for (index, (cell, run)) in runs(results).enumerate() {
+            if let Some(svg) = (index < MAPS).then(|| map(cell, &run)).flatten() {
+                learned.maps += &format!("<figure>{svg}</figure>\n");
+            }
+            if let Some((words, table)) = measured(cell, &run) {
+                let (name, words) = (escape(&cell.name), escape(&words));
+                let table = table.html();
+                learned.roles +=
+                    &format!("<details><summary>{name}: {words}</summary>{table}</details>\n");
+            }
+            learned.deltas += &deltas(cell, &run).unwrap_or_default();
+        }
+        learned
+    }
+
+    /// A section for each that has something to show.
+    pub(super) fn html(&self) -> String {
+        let mut html = String::new();
+        if !self.maps.is_empty() {
+            html += "<h3>Attention maps</h3>\n<p>The sharpest head of the last layer of each cell, first seed: how much each token \
+                     (row) takes of which (column). <code>whatwhere show attention</code> draws the others.</p>\n<div \
+                     class=\"panels\">\n";
+            html += &self.maps;
+            html += "</div>\n";
+        }
+        if !self.roles.is_empty() {
+            html += &format!(
+                "<h3>What heads do</h3>\n<p>Mean weight of each head on keys of a kind, and the nats per token that the model \
+                 loses without it, over the same beginning of the held-out data, first seed. A role needs {THRESHOLD} of the \
+                 way from a uniform head to one that does nothing else. <code>whatwhere show heads</code> measures more of \
+                 them, and on more text.</p>\n{}",
+                self.roles
             );
         }
-    }
-    if !found.is_empty() {
-        *body += &format!(
-            "<h3>What heads do</h3>\n<p>Mean weight of each head on keys of a kind, and the nats per token that the model loses \
-             without it, over the same beginning of the held-out data, first seed. A role needs {THRESHOLD} of the way from a \
-             uniform head to one that does nothing else. <code>whatwhere show heads</code> measures more of them, and on \
-             more text.</p>\n{found}"
-        );
+        if !self.deltas.is_empty() {
+            html += "<h3>Phases that polar positions learn</h3>\n";
+            html += &self.deltas;
+        }
+        html
     }
 }
 
@@ -125,46 +142,39 @@ fn entropy(weights: &[f32]) -> f64 {
     weights.iter().filter(|w| **w > 0.0).map(|w| -f64::from(*w) * f64::from(w.ln())).sum()
 }
 
-/// A map of every δ for each cell that learns some.
-pub(super) fn deltas(results: &Results, body: &mut String) {
-    let mut drawn = String::new();
-    for (cell, run) in runs(results) {
-        let Ok(attention) = run.settings.model.attention(Site::Decoder, 0) else { continue };
-        let Some(phases) = attention.position.iter().find_map(Position::phases) else { continue };
-        let (all, ending) = (run.model().parameters(), format!(".{phases}"));
-        let found: Vec<&Parameter> =
-            all.iter().filter(|parameter| parameter.name.ends_with(&ending)).collect();
-        if found.is_empty() {
-            continue;
-        }
-        let (mut rows, mut values) = (Vec::new(), Vec::new());
-        for (layer, parameter) in found.iter().enumerate() {
-            let width = parameter.shape.last().copied().unwrap_or(1).max(1);
-            for (head, row) in parameter.values.chunks(width).enumerate() {
-                rows.push(format!("{layer}.{head}"));
-                values.push(row.iter().map(|angle| f64::from(*angle)).collect());
-            }
-        }
-        let heat = Heat {
-            title: format!("δ of {}", cell.name),
-            x: "channel, from fast to slow".into(),
-            y: "layer.head".into(),
-            columns: Vec::new(),
-            rows,
-            values,
-            range: None,
-            diverging: false,
-        };
-        drawn += &figure(
-            &heat.svg(),
-            "The learned phase of every channel, in radians, first seed. It starts uniform or at 0, and is kept between −2π and \
-             0; the colors reach from the least to the greatest that was learned.",
-        );
+/// A map of every δ of a run; nothing if it learns none.
+fn deltas(cell: &CellResult, run: &Run) -> Option<String> {
+    let attention = run.settings.model.attention(Site::Decoder, 0).ok()?;
+    let phases = attention.position.iter().find_map(Position::phases)?;
+    let (all, ending) = (run.model().parameters(), format!(".{phases}"));
+    let found: Vec<&Parameter> =
+        all.iter().filter(|parameter| parameter.name.ends_with(&ending)).collect();
+    if found.is_empty() {
+        return None;
     }
-    if !drawn.is_empty() {
-        *body += "<h3>Phases that polar positions learn</h3>\n";
-        *body += &drawn;
+    let (mut rows, mut values) = (Vec::new(), Vec::new());
+    for (layer, parameter) in found.iter().enumerate() {
+        let width = parameter.shape.last().copied().unwrap_or(1).max(1);
+        for (head, row) in parameter.values.chunks(width).enumerate() {
+            rows.push(format!("{layer}.{head}"));
+            values.push(row.iter().map(|angle| f64::from(*angle)).collect());
+        }
     }
+    let heat = Heat {
+        title: format!("δ of {}", cell.name),
+        x: "channel, from fast to slow".into(),
+        y: "layer.head".into(),
+        columns: Vec::new(),
+        rows,
+        values,
+        range: None,
+        diverging: false,
+    };
+    Some(figure(
+        &heat.svg(),
+        "The learned phase of every channel, in radians, first seed. It starts uniform or at 0, and is kept between −2π and 0; \
+         the colors reach from the least to the greatest that was learned.",
+    ))
 }
 
 /// The first run of every trained cell that can still be opened.

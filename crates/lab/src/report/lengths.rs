@@ -9,7 +9,7 @@ use crate::{
     Error,
     chart::{Axis, Lines, escape, page},
     extrapolate::{AtLength, Unit},
-    results::Measure,
+    results::{LengthResult, Measure},
     table::Table,
 };
 
@@ -36,7 +36,7 @@ pub fn save_lengths(runs: &[Read], command: &str, path: &Path) -> Result<(), Err
     };
     let series = runs
         .iter()
-        .flat_map(|run| curves::by_length(&run.name, std::slice::from_ref(&run.lengths), measure));
+        .flat_map(|run| curves::by_length(&run.name, &LengthResult::of(&[&run.lengths]), measure));
     let unit = runs.first().map_or(Unit::Window, |run| run.unit);
     let trained = runs.first().and_then(|run| match run.unit {
         Unit::Window | Unit::Piece => Some(run.settings.training.length),

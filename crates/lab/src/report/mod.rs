@@ -15,6 +15,7 @@ use std::{
 
 use whatwhere_files as files;
 
+use curves::Chart;
 pub use lengths::{Read, save_lengths};
 
 use crate::{
@@ -28,38 +29,44 @@ pub fn save(results: &[Results], folder: &Path) -> Result<PathBuf, Error> {
     make_folder(folder)?;
     let json = serde_json::to_string_pretty(results).map_err(|e| Error::Request(e.to_string()))?;
     write(&folder.join("results.json"), &json)?;
-    let csv: String = results.iter().map(Results::csv).collect();
+    let csv: String = results.iter().map(|part| part.runs_table().csv()).collect();
     write(&folder.join("results.csv"), &csv)?;
-    for part in results {
+    let charts: Vec<Vec<Chart>> = results.iter().map(curves::all).collect();
+    for (part, charts) in results.iter().zip(&charts) {
         // Beside the runs that they show.
-        let charts = part.folder.join("charts");
-        make_folder(&charts)?;
-        for chart in curves::all(part) {
-            write(&charts.join(format!("{}.svg", chart.name)), &standalone(&chart.svg))?;
+        let folder = part.folder.join("charts");
+        make_folder(&folder)?;
+        for chart in charts {
+            write(&folder.join(format!("{}.svg", chart.name)), &standalone(&chart.svg))?;
         }
     }
     let report = folder.join("report.html");
-    write(&report, &html(results))?;
+    write(&report, &with_charts(results, &charts))?;
     Ok(report)
 }
 
 /// The report of some comparisons.
 pub fn html(results: &[Results]) -> String {
+    let charts: Vec<Vec<Chart>> = results.iter().map(curves::all).collect();
+    with_charts(results, &charts)
+}
+
+fn with_charts(results: &[Results], charts: &[Vec<Chart>]) -> String {
     let title = match results {
         [one] => one.title.clone(),
         _ => "Which position encoding?".into(),
     };
     let mut body = format!("<h1>{}</h1>\n", escape(&title));
-    for part in results {
+    for (part, charts) in results.iter().zip(charts) {
         if results.len() > 1 {
             body += &format!("<h2>{}</h2>\n", escape(&part.title));
         }
-        section(part, &mut body);
+        section(part, charts, &mut body);
     }
     page(&title, &body)
 }
 
-fn section(results: &Results, body: &mut String) {
+fn section(results: &Results, charts: &[Chart], body: &mut String) {
     *body += &explain::conditions(results);
     *body += "<h3>Verdict</h3>\n<ul>\n";
     for sentence in results.verdict() {
@@ -77,12 +84,10 @@ fn section(results: &Results, body: &mut String) {
     for said in results.evidence() {
         *body += &format!("<p class=\"note\">{}</p>\n", escape(&sentence(&said)));
     }
-    for chart in curves::all(results) {
+    for chart in charts {
         *body += &figure(&format!("{}{}", chart.svg, chart.legend), chart.note);
     }
-    heads::maps(results, body);
-    heads::roles(results, body);
-    heads::deltas(results, body);
+    *body += &heads::Learned::of(results).html();
     *body += "<h3>Arithmetic</h3>\n";
     *body += &results.arithmetic_table().html();
     *body += &explain::settings(results);

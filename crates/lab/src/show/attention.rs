@@ -4,7 +4,7 @@
 //! size, so memory grows with the length and not with its square.
 
 use whatwhere_kernels::attention::{Inspection, Pooling};
-use whatwhere_transformer::{Seen, Site};
+use whatwhere_transformer::{AttentionInput, Site};
 
 use super::{Page, Picture, Reading, Section};
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 const SHORT: usize = 128; // tokens that are drawn one by one
 const PANEL: usize = 48; // tokens whose names can be read in a small picture
 const BINS: usize = 128; // points of a curve over a long text
-const STRONG: usize = 98; // percent of the cells of a pooled map that are below full colour
+const STRONG: usize = 98; // percent of the cells of a pooled map that are below full color
 const STRONGEST: usize = 3; // keys named for each query
 
 /// Which layers and heads are drawn.
@@ -70,7 +70,7 @@ pub fn attention(reading: &Reading, heads: &Heads) -> Result<Page, Error> {
     Ok(Page { title, words: reading.about(), text: reading.text().into(), sections })
 }
 
-fn layer(reading: &Reading, seen: &Seen, heads: &Heads) -> Result<Section, Error> {
+fn layer(reading: &Reading, seen: &AttentionInput, heads: &Heads) -> Result<Section, Error> {
     let attention = reading.attention(seen);
     let (queries, keys) = (reading.queries(seen.site).len(), reading.keys(seen.site).len());
     let look = attention.look(seen.input.clone())?;
@@ -104,7 +104,7 @@ fn layer(reading: &Reading, seen: &Seen, heads: &Heads) -> Result<Section, Error
     if !is_short {
         words.push(format!(
             "{queries} queries and {keys} keys. A cell shows the strongest weight among the tokens it stands for; the strongest \
-             {} % of the cells have full colour.",
+             {} % of the cells have full color.",
             100 - STRONG
         ));
     }
@@ -115,12 +115,12 @@ fn layer(reading: &Reading, seen: &Seen, heads: &Heads) -> Result<Section, Error
 }
 
 /// Where an attention stands, in words.
-pub(super) fn heading(seen: &Seen) -> String {
+pub(super) fn heading(seen: &AttentionInput) -> String {
     format!("{} layer {}", seen.site.name(), seen.layer)
 }
 
 /// The same as the beginning of a file's name.
-pub(super) fn stem(seen: &Seen) -> String {
+pub(super) fn stem(seen: &AttentionInput) -> String {
     let site = match seen.site {
         Site::Encoder => "encoder",
         Site::Decoder => "decoder",
@@ -132,7 +132,7 @@ pub(super) fn stem(seen: &Seen) -> String {
 /// One attention being drawn.
 struct Drawn<'a> {
     reading: &'a Reading<'a>,
-    seen: &'a Seen,
+    seen: &'a AttentionInput,
     inspection: Inspection<'a>,
     pictures: Vec<Picture>,
 }
@@ -211,7 +211,7 @@ impl Drawn<'_> {
         let most = most.fold(1.0, f64::max);
         let chart = Lines {
             title: format!("{}: keys that share a query's weight", heading(self.seen)),
-            x: Axis::linear("place of the query"),
+            x: Axis::linear("position of the query"),
             y: Axis::linear("keys (e to the entropy)").with_range(0.0, 1.05 * most),
             series,
             marks: false,
@@ -228,10 +228,10 @@ impl Drawn<'_> {
         let (queries, keys) = self.words();
         let best = self.inspection.top(0, head, 0..queries.len(), STRONGEST)?;
         let mut table = vec![vec!["query".to_owned(), "attends most to".to_owned()]];
-        for (place, (query, best)) in queries.iter().zip(best).enumerate() {
+        for (position, (query, best)) in queries.iter().zip(best).enumerate() {
             let named = best.iter().map(|(key, w)| format!("{key} {} ({w:.2})", keys[*key]));
             let named: Vec<String> = named.collect();
-            table.push(vec![format!("{place} {query}"), named.join(", ")]);
+            table.push(vec![format!("{position} {query}"), named.join(", ")]);
         }
         Ok(table)
     }

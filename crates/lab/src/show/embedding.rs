@@ -1,10 +1,10 @@
-//! `show position` for what is added to embeddings: a vector for each place.
+//! `show position` for what is added to embeddings: a vector for each position.
 
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use whatwhere_attention::{
-    Look,
+    CallView,
     call::{Call, Score},
     position::PositionLayer,
 };
@@ -19,8 +19,8 @@ use crate::{
     chart::{Heat, Series},
 };
 
-/// Places whose vectors are drawn over the dimensions: two neighbours and a far one.
-const PLACES: [usize; 3] = [3, 4, 500];
+/// Positions whose vectors are drawn over the dimensions: two neighbours and a far one.
+const POSITIONS: [usize; 3] = [3, 4, 500];
 
 impl Drawn {
     /// Pictures of what is added to embeddings.
@@ -28,17 +28,17 @@ impl Drawn {
         let table = self.table()?;
         let count = table.dims()[1];
         let values = floats(table.clone());
-        let value = |place: usize, channel: usize| f64::from(values[place * WIDTH + channel]);
-        let places = PLACES.iter().filter(|place| **place < count);
-        let over_dimensions = places.map(|place| Series {
-            name: format!("place {place}"),
-            points: (0..WIDTH).step_by(2).map(|c| (c as f64, value(*place, c))).collect(),
+        let value = |position: usize, channel: usize| f64::from(values[position * WIDTH + channel]);
+        let positions = POSITIONS.iter().filter(|position| **position < count);
+        let over_dimensions = positions.map(|position| Series {
+            name: format!("position {position}"),
+            points: (0..WIDTH).step_by(2).map(|c| (c as f64, value(*position, c))).collect(),
             ..Default::default()
         });
         let waves = [0, WIDTH / 8, WIDTH / 4, WIDTH / 2, WIDTH - 2].map(|channel| Series {
             name: format!("dimension {channel}"),
             points: (0..count.min(self.length + 1))
-                .map(|place| (place as f64, value(place, channel)))
+                .map(|position| (position as f64, value(position, channel)))
                 .collect(),
             ..Default::default()
         });
@@ -46,9 +46,9 @@ impl Drawn {
         let map = Heat {
             title: format!("{}: what is added to embeddings", self.name),
             x: "dimension".into(),
-            y: "place".into(),
+            y: "position".into(),
             columns: (0..WIDTH).map(|c| c.to_string()).collect(),
-            rows: (0..shown).map(|place| place.to_string()).collect(),
+            rows: (0..shown).map(|position| position.to_string()).collect(),
             values: (0..shown).map(|p| (0..WIDTH).map(|c| value(p, c)).collect()).collect(),
             diverging: true,
             ..Default::default()
@@ -63,8 +63,8 @@ impl Drawn {
             ),
             self.lines(
                 "waves",
-                "values along the places",
-                ("place", "value"),
+                "values along the positions",
+                ("position", "value"),
                 waves.into(),
                 "One curve for each of some dimensions: the first change fast, the last hardly.",
             ),
@@ -74,15 +74,15 @@ impl Drawn {
                 "similarity against distance",
                 ("distance (key − query)", "cosine of the two vectors"),
                 self.similarity_of_embeddings(table)?,
-                "How alike the vectors of two places are, by their distance.",
+                "How alike the vectors of two positions are, by their distance.",
             ),
         ])
     }
 
-    /// What is added to an embedding at each place.
+    /// What is added to an embedding at each position.
     pub(super) fn table(&self) -> Result<Tensor<3>, Error> {
         let most = self.position.limit().unwrap_or(usize::MAX);
-        let count = (2 * self.length + 1).max(PLACES[2] + 1).min(most);
+        let count = (2 * self.length + 1).max(POSITIONS[2] + 1).min(most);
         let zeros = Tensor::zeros([1, count, WIDTH], &self.device);
         Ok(self.layer.embed(zeros, 0)?) // [1, count, width]
     }
@@ -95,7 +95,7 @@ impl Drawn {
         let shape = Shape { queries: 1, ..Shape::square(1, 1, count, WIDTH) };
         let mut call = Call::new(shape, Arc::new(Full));
         call.score = Score::Cosine { scale: 1.0 };
-        let look = Look::new(&call, query, keys.clone(), keys);
+        let look = CallView::new(&call, query, keys.clone(), keys);
         let scores = reference::scores(&look.call(), &look.inputs()).map_err(kernels)?;
         let points = scores.iter().enumerate().map(|(key, s)| (key as f64 - middle as f64, *s));
         Ok(vec![Series { points: points.collect(), ..Default::default() }])

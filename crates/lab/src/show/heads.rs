@@ -32,7 +32,7 @@ fn explained(tokens: usize) -> Vec<String> {
         "Offset: key minus query, the one with most weight among those that half of the queries have. Induction: keys that \
          followed an earlier occurrence of the query's token. Same token: its earlier occurrences. Brackets: from a closing \
          one to its opening one. Entropy in nats. Position: share of the score's spread over visible keys that comes from \
-         places alone; content and interaction have the rest."
+         positions alone; content and interaction have the rest."
             .to_owned(),
     ];
     if tokens > LONGEST_SPREAD {

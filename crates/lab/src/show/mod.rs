@@ -1,7 +1,7 @@
 //! Pictures of encodings, patterns and trained heads, as SVG files and one HTML page.
 //!
 //! [`position`] and [`pattern`] draw choices, [`overview`] all of them in one picture, [`attention`] the heads of a run, [`heads`] what they do, and [`split`] takes scores apart into what
-//! and where. Each returns a [`Page`], which [`Page::save`] writes. Nothing is drawn by a formula of its own: places, biases,
+//! and where. Each returns a [`Page`], which [`Page::save`] writes. Nothing is drawn by a formula of its own: positions, biases,
 //! angles, weights and scores come from the layers and kernels that models run on.
 
 mod attention;

@@ -8,7 +8,7 @@ use crate::{
     chart::{Content, Panel, Panels},
 };
 
-const LENGTH: usize = 448; // places of a map
+const LENGTH: usize = 448; // positions of a map
 const CELLS: usize = 56; // of a map, across and down
 const FARTHEST: usize = 64; // distance at either end of the curves
 
@@ -31,7 +31,7 @@ pub fn overview() -> Result<Page, Error> {
     let positions = Panels {
         title: POSITIONS.into(),
         note: format!(
-            "query in the middle, keys up to {FARTHEST} places to either side, all of the same content; one curve for each head that differs"
+            "query in the middle, keys up to {FARTHEST} positions to either side, all of the same content; one curve for each head that differs"
         ),
         columns: 5,
         panels: curves,

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use burn::tensor::{Device, Distribution, Tensor};
-use whatwhere_attention::{AttentionSettings, Input, Look, Pattern};
+use whatwhere_attention::{AttentionSettings, CallView, Input, Pattern};
 use whatwhere_kernels::attention::pattern::{
     self as kernels, Causal, Full, Tile, computed_pairs, visible_pairs,
 };
@@ -24,7 +24,7 @@ const HEAD_DIM: u64 = 64;
 const FLOPS: u64 = 4 * HEAD_DIM;
 
 /// Draws a pattern by its name, changed by `key=value` pairs, or all of them if there is no name. The map shows `length`
-/// places, 512 unless given.
+/// positions, 512 unless given.
 pub fn pattern(
     name: Option<&str>,
     changes: &[String],
@@ -32,7 +32,7 @@ pub fn pattern(
 ) -> Result<Page, Error> {
     let length = length.unwrap_or(512);
     if length == 0 {
-        return Err(Error::Request("length = 0: expected at least 1 place".into()));
+        return Err(Error::Request("length = 0: expected at least 1 position".into()));
     }
     let names = match name {
         Some(name) => vec![name],
@@ -81,7 +81,7 @@ fn section(name: &str, changes: &[String], length: usize) -> Result<Section, Err
 }
 
 /// The call of a layer with this pattern over so many tokens.
-fn look(settings: &AttentionSettings, length: usize) -> Result<Look, Error> {
+fn look(settings: &AttentionSettings, length: usize) -> Result<CallView, Error> {
     let device = Device::flex();
     device.seed(SEED);
     let layer = settings.build(&device)?;
@@ -103,7 +103,7 @@ pub(super) fn shares(
     let look = look(settings, length)?;
     let pattern = look.call().pattern;
     let cell = |query: usize, key: usize| {
-        let [queries, keys] = [query, key].map(|cell| places(cell, length, cells));
+        let [queries, keys] = [query, key].map(|cell| positions(cell, length, cells));
         let tile = Tile { batch: 0, head: 0, queries, keys };
         let pairs = tile.queries.len() * tile.keys.len();
         visible_pairs(pattern, &tile) as f64 / pairs as f64
@@ -111,15 +111,15 @@ pub(super) fn shares(
     Ok((0..cells).map(|q| (0..cells).map(|k| cell(q, k)).collect()).collect())
 }
 
-fn places(cell: usize, length: usize, cells: usize) -> Range<usize> {
+fn positions(cell: usize, length: usize, cells: usize) -> Range<usize> {
     cell * length / cells..(cell + 1) * length / cells
 }
 
 fn map(name: &str, settings: &AttentionSettings, length: usize) -> Result<Picture, Error> {
     let cells = length.min(CELLS);
-    let label = |cell: usize| places(cell, length, cells).start.to_string();
+    let label = |cell: usize| positions(cell, length, cells).start.to_string();
     let chart = Heat {
-        title: format!("{name}: who sees whom among {length} places"),
+        title: format!("{name}: who sees whom among {length} positions"),
         x: "key".into(),
         y: "query".into(),
         columns: (0..cells).map(label).collect(),
@@ -131,7 +131,7 @@ fn map(name: &str, settings: &AttentionSettings, length: usize) -> Result<Pictur
     let caption = match cells == length {
         true => "A query sees the keys that are filled in its row.",
         false => {
-            "A cell stands for several places; its strength is the share of pairs that are visible."
+            "A cell stands for several positions; its strength is the share of pairs that are visible."
         }
     };
     Ok(Picture::new(format!("{name}-map"), chart.svg(), caption))

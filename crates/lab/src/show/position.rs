@@ -7,7 +7,7 @@ use std::{f64::consts::TAU, sync::Arc};
 
 use burn::tensor::{Device, Tensor, TensorData};
 use whatwhere_attention::{
-    Heads, Look, Position,
+    CallView, Heads, Position,
     call::{Bias, Call, Feature, value},
     position::{PositionLayer, PositionModule},
     slot::Terms,
@@ -35,14 +35,14 @@ const MOST: usize = 1 << 16;
 const SEED: u64 = 0;
 
 /// Draws an encoding by its name, changed by `key=value` pairs, or all of them if there is no name. Distances reach `length`
-/// places to either side, 256 unless given; for one that clips distances earlier, a little beyond its reach.
+/// positions to either side, 256 unless given; for one that clips distances earlier, a little beyond its reach.
 pub fn position(
     name: Option<&str>,
     changes: &[String],
     length: Option<usize>,
 ) -> Result<Page, Error> {
     if length == Some(0) {
-        return Err(Error::Request("length = 0: expected at least 1 place".into()));
+        return Err(Error::Request("length = 0: expected at least 1 position".into()));
     }
     let names = match name {
         Some(name) => vec![name],
@@ -102,7 +102,7 @@ impl Drawn {
         Ok(Self { name: name.to_owned(), position, layer, heads, length, device })
     }
 
-    /// How alike two places are by their distance, one curve for each head that differs.
+    /// How alike two positions are by their distance, one curve for each head that differs.
     pub(super) fn similarity(&self) -> Result<Vec<Series>, Error> {
         match self.position.embeds() {
             true => self.similarity_of_embeddings(self.table()?),
@@ -171,7 +171,7 @@ impl Drawn {
     fn by_head(&self, call: &Call, bias_only: bool) -> Result<Vec<Series>, Error> {
         let (heads, dim, keys) = (self.heads.heads, self.heads.head_dim, 2 * self.length + 1);
         let ones = |length: usize| Tensor::<4>::ones([1, heads, length, dim], &self.device);
-        let look = Look::new(call, ones(1), ones(keys), ones(keys));
+        let look = CallView::new(call, ones(1), ones(keys), ones(keys));
         let mut call = look.call();
         if bias_only {
             call.score = Score::Dot { scale: 0.0 };
@@ -219,9 +219,9 @@ impl Drawn {
             frequencies.iter().enumerate().map(|(i, f)| (i as f64, TAU / f)).collect()
         };
         let mut chart = Lines {
-            title: format!("{}: places in a full turn", self.name),
+            title: format!("{}: positions in a full turn", self.name),
             x: Axis::linear("frequency, from the fastest"),
-            y: Axis::log("places"),
+            y: Axis::log("positions"),
             series: vec![Series { points: points(frequencies), ..Default::default() }],
             marks: frequencies.len() <= 64,
             rule: None,
@@ -241,8 +241,8 @@ impl Drawn {
 
     fn turns(&self, feature: &Feature) -> Picture {
         let frequencies = feature.angles.frequencies();
-        let places = 0..self.length + 1;
-        let angles = Angles::new(frequencies, places, feature.angles.amplitude());
+        let positions = 0..self.length + 1;
+        let angles = Angles::new(frequencies, positions, feature.angles.amplitude());
         let count = frequencies.len();
         let mut chosen = vec![0, count / 8, count / 4, count / 2, count - 1];
         // Single angle has one speed for all.
@@ -250,14 +250,14 @@ impl Drawn {
         let series = chosen.into_iter().map(|i| Series {
             name: format!("frequency {i}"),
             points: (0..=self.length)
-                .map(|place| (place as f64, f64::from(angles.at(place).0[i])))
+                .map(|position| (position as f64, f64::from(angles.at(position).0[i])))
                 .collect(),
             ..Default::default()
         });
         self.lines(
             "turns",
-            "cosine of the angle along the places",
-            ("place", "cosine"),
+            "cosine of the angle along the positions",
+            ("position", "cosine"),
             series.collect(),
             "One curve for each of some frequencies.",
         )

@@ -3,7 +3,7 @@
 use whatwhere_attention::Attention;
 use whatwhere_data::Tokenizer;
 use whatwhere_training::{BLANK, Run, Translation};
-use whatwhere_transformer::{Family, Seen, Sequences, Site};
+use whatwhere_transformer::{AttentionInput, Family, Sequences, Site};
 
 use crate::Error;
 
@@ -16,7 +16,7 @@ pub struct Reading<'a> {
     text: String,
     source: Vec<u32>,
     tokens: Vec<u32>,
-    seen: Vec<Seen>,
+    seen: Vec<AttentionInput>,
 }
 
 impl<'a> Reading<'a> {
@@ -107,12 +107,12 @@ impl<'a> Reading<'a> {
     }
 
     /// What every attention was called with.
-    pub fn seen(&self) -> &[Seen] {
+    pub fn seen(&self) -> &[AttentionInput] {
         &self.seen
     }
 
     /// The attention that was called.
-    pub fn attention(&self, seen: &Seen) -> &Attention {
+    pub fn attention(&self, seen: &AttentionInput) -> &Attention {
         let found = self.run.model().attention(seen.site, seen.layer);
         found.expect("it was called")
     }
@@ -148,7 +148,7 @@ impl<'a> Reading<'a> {
 /// Where documents start, as in batches: the token that ends one starts the next.
 pub(crate) fn document_starts(run: &Run, tokens: &[u32]) -> Vec<usize> {
     let end = run.tokenizer().ok().and_then(Tokenizer::end);
-    let ends = (1..tokens.len()).filter(|place| Some(tokens[*place]) == end);
+    let ends = (1..tokens.len()).filter(|position| Some(tokens[*position]) == end);
     std::iter::once(0).chain(ends).collect()
 }
 

@@ -1,9 +1,9 @@
 //! `show split`: scores of a run taken apart into what and where.
 
 use burn::tensor::Tensor;
-use whatwhere_attention::{Look, Path};
+use whatwhere_attention::{CallView, Path};
 use whatwhere_kernels::attention::FeatureKind;
-use whatwhere_transformer::{Seen, Site, Stack};
+use whatwhere_transformer::{AttentionInput, Site, Stack};
 
 use super::{
     Kind, Page, Parts, Picture, Reading, Section, Terms,
@@ -54,7 +54,7 @@ pub fn split(reading: &Reading, heads: &Heads) -> Result<Page, Error> {
         }
     }
     let mut words = [
-        "The terms of a score add up to it: content is what the tokens alone say, position what their places alone say, \
+        "The terms of a score add up to it: content is what the tokens alone say, position what their positions alone say, \
          interaction what only both together say. Below each map stands what its term is.",
         "Spread of each kind of term: the standard deviation over the visible keys of a query, which is what the softmax sees; \
          it does not see what all keys of a query have in common.",
@@ -74,7 +74,7 @@ pub fn split(reading: &Reading, heads: &Heads) -> Result<Page, Error> {
 }
 
 /// The terms of the scores of one attention, and what must be said of them, if anything.
-pub fn terms(reading: &Reading, seen: &Seen) -> Result<(Terms, Option<String>), Error> {
+pub fn terms(reading: &Reading, seen: &AttentionInput) -> Result<(Terms, Option<String>), Error> {
     let attention = reading.attention(seen);
     let look = attention.look(seen.input.clone())?;
     let (parts, note) = added_places(reading, seen, &look)?;
@@ -82,11 +82,11 @@ pub fn terms(reading: &Reading, seen: &Seen) -> Result<(Terms, Option<String>), 
     Ok((terms.map_err(|error| Error::Attention(error.into()))?, note))
 }
 
-/// What places added to embeddings contribute to q and k of a layer; or why that cannot be said, if there are any.
+/// What positions added to embeddings contribute to q and k of a layer; or why that cannot be said, if there are any.
 fn added_places(
     reading: &Reading,
-    seen: &Seen,
-    look: &Look,
+    seen: &AttentionInput,
+    look: &CallView,
 ) -> Result<(Option<Parts>, Option<String>), Error> {
     let model = reading.run().model();
     let stack = if seen.site == Site::Encoder { &model.encoder } else { &model.decoder };
@@ -94,10 +94,11 @@ fn added_places(
     if stack.position.is_empty() {
         return Ok((None, None));
     }
-    let why = |reason: &str| Ok((None, Some(format!("Content holds the place, too: {reason}."))));
+    let why =
+        |reason: &str| Ok((None, Some(format!("Content holds the position, too: {reason}."))));
     if seen.layer > 0 || seen.site == Site::Cross {
         return why(
-            "places were added to the embeddings, and the layers before this one have mixed the two",
+            "positions were added to the embeddings, and the layers before this one have mixed the two",
         );
     }
     let call = look.call();
@@ -160,7 +161,7 @@ impl Split {
         (squares / count.max(1) as f64).sqrt()
     }
 
-    fn section(&self, reading: &Reading, seen: &Seen, head: usize) -> Section {
+    fn section(&self, reading: &Reading, seen: &AttentionInput, head: usize) -> Section {
         let largest = |values: &[f64]| {
             let finite = values.iter().filter(|value| value.is_finite());
             finite.fold(0.0, |most: f64, value| most.max(value.abs()))

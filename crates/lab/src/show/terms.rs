@@ -2,7 +2,7 @@
 //!
 //! With `S(…)` the score by the reference, in the order of the formula; hidden pairs have no terms.
 //!
-//! [`TERMS`] says what each term is. Those of places added to embeddings come from `q = q_c + q_p` and `k = k_c + k_p`, which
+//! [`TERMS`] says what each term is. Those of positions added to embeddings come from `q = q_c + q_p` and `k = k_c + k_p`, which
 //! holds in the first layer only: the norm before it is linear once its statistics are those of the sum.
 //!
 //! PoPE's own words are magnitudes (what) and phases (where), whose product is the score: no sum of the two is. So polar,
@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use whatwhere_attention::{Look, Position};
+use whatwhere_attention::{CallView, Position};
 use whatwhere_kernels::{
     Error,
     attention::{Angles, Attention, Bias, Feature, FeatureKind, Inputs, Score, reference},
@@ -43,11 +43,19 @@ impl Kind {
 
 /// Every term but those of biases, which their encodings name: its name, what it speaks of, and what it is.
 pub const TERMS: [(&str, Kind, &str); 11] = [
-    ("content", Kind::Content, "query and key compared as if both stood at the same place"),
+    ("content", Kind::Content, "query and key compared as if both stood at the same position"),
     ("content · content", Kind::Content, "the query's content compared with the key's"),
-    ("content · place", Kind::Interaction, "the query's content compared with the key's place"),
-    ("place · content", Kind::Interaction, "the query's place compared with the key's content"),
-    ("place · place", Kind::Position, "the query's place compared with the key's"),
+    (
+        "content · position",
+        Kind::Interaction,
+        "the query's content compared with the key's position",
+    ),
+    (
+        "position · content",
+        Kind::Interaction,
+        "the query's position compared with the key's content",
+    ),
+    ("position · position", Kind::Position, "the query's position compared with the key's"),
     ("u·k", Kind::Content, "what every query asks of a key's content: Transformer-XL's (c)"),
     ("distance", Kind::Position, "what the angles do to the text's mean query and mean key"),
     (
@@ -98,7 +106,7 @@ pub struct Terms {
     pub terms: Vec<Term>,
 }
 
-/// What places that were added to embeddings contribute to q and k, laid out as they are.
+/// What positions that were added to embeddings contribute to q and k, laid out as they are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parts {
     /// Of the queries.
@@ -109,8 +117,12 @@ pub struct Parts {
 
 impl Terms {
     /// Takes the scores of a call with one sequence and these encodings apart; `parts` splits content further where a
-    /// place was added to it.
-    pub fn of(look: &Look, positions: &[Position], parts: Option<&Parts>) -> Result<Self, Error> {
+    /// position was added to it.
+    pub fn of(
+        look: &CallView,
+        positions: &[Position],
+        parts: Option<&Parts>,
+    ) -> Result<Self, Error> {
         let whole = Attention { dropout: None, focus: None, ..look.call() };
         let scores = reference::scores(&whole, &look.inputs())?;
         let mut terms = Compared::new(&whole, look.inputs()).terms(parts)?;
@@ -140,14 +152,14 @@ struct Compared<'a> {
 impl<'a> Compared<'a> {
     fn new(whole: &Attention<'a>, inputs: Inputs<'a>) -> Self {
         let call = Attention { biases: Vec::new(), soft_cap: None, ..whole.clone() };
-        let places = call.places();
+        let positions = call.positions();
         let zero = call.features.iter().map(|feature| {
             let count = match feature.kind {
                 FeatureKind::Rotary { .. } => feature.channels.len() / 2,
                 FeatureKind::Polar { .. } => feature.channels.len(),
             };
-            // The amplitude is a factor on scores, not a matter of place.
-            Arc::new(Angles::new(&vec![0.0; count], places.clone(), feature.angles.amplitude()))
+            // The amplitude is a factor on scores, not a matter of position.
+            Arc::new(Angles::new(&vec![0.0; count], positions.clone(), feature.angles.amplitude()))
         });
         Self { zero: zero.collect(), cap: whole.soft_cap, call, inputs }
     }
@@ -200,7 +212,7 @@ impl<'a> Compared<'a> {
         Ok(terms)
     }
 
-    /// Content and place that were added to each other before the projections.
+    /// Content and position that were added to each other before the projections.
     fn four(&self, bare: &Attention, parts: &Parts) -> Result<Vec<Term>, Error> {
         let (mut call, mut inverse) = (bare.clone(), (Vec::new(), Vec::new()));
         if let Score::Cosine { scale } = call.score {
@@ -226,9 +238,9 @@ impl<'a> Compared<'a> {
         ];
         let named = [
             ("content · content", 0, 0),
-            ("content · place", 0, 1),
-            ("place · content", 1, 0),
-            ("place · place", 1, 1),
+            ("content · position", 0, 1),
+            ("position · content", 1, 0),
+            ("position · position", 1, 1),
         ];
         let terms = named.map(|(name, query, key)| {
             let inputs = Inputs { q: &q[query], k: &k[key], ..self.inputs };
@@ -246,7 +258,7 @@ impl<'a> Compared<'a> {
         .collect()
     }
 
-    /// The mean query and the mean key of each head, at every place.
+    /// The mean query and the mean key of each head, at every position.
     fn means(&self) -> (Vec<f32>, Vec<f32>) {
         let shape = self.call.shape;
         let mean = |values: &[f32], length: usize| {

@@ -143,30 +143,19 @@ impl Results {
         if longest <= trained {
             return Vec::new();
         }
-        let growth = |cell: &CellResult, scaling: Option<&str>| {
-            let far = cell
-                .lengths
-                .iter()
-                .find(|at| at.length == longest && at.scaling.as_deref() == scaling);
-            let of = |at: &LengthResult| at.measured(self.measure);
-            Some(of(far?)?.mean - of(cell.at(trained)?)?.mean)
-        };
+        let mean = |at: &LengthResult| Some(at.measured(self.measure)?.mean);
         let mut found: Vec<(String, f64)> = Vec::new();
         for cell in self.ranking() {
-            let scalings = cell.lengths.iter().filter(|at| at.length == longest);
-            for scaling in scalings.map(|at| at.scaling.as_deref()) {
-                if let Some(growth) = growth(cell, scaling) {
-                    let scaled = scaling.map_or(String::new(), |s| format!(" with {s} scaling"));
-                    found.push((format!("{}{scaled}", marked(&cell.name)), growth));
+            let Some(near) = cell.at(trained).and_then(mean) else { continue };
+            for curve in cell.length_curves() {
+                if let Some(far) = curve.at(longest).and_then(mean) {
+                    found.push((curve.name(&marked(&cell.name)), far - near));
                 }
             }
         }
         found.sort_by(|a, b| a.1.total_cmp(&b.1));
         let factor = longest as f64 / trained as f64;
-        let unit = match self.measure {
-            Measure::BitsPerByte => Measure::BitsPerByte.unit(),
-            _ => Measure::Loss.unit(),
-        };
+        let unit = self.measure.at_lengths().unit();
         let name = |(name, growth): &(String, f64)| format!("{name} ({growth:+.2})");
         let (hold, lose): (Vec<_>, Vec<_>) = found.iter().partition(|(_, growth)| *growth <= HOLDS);
         let mut words = Vec::new();

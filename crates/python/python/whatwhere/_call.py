@@ -1,4 +1,4 @@
-"""From the words and tensors of a call to what the native half computes. NumPy and torch share it through a `Kit`."""
+"""From the words and tensors of a call to what the native half computes. NumPy and torch share it through a `ArrayBackend`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from . import _native
 from .settings import Pattern, Position, Score
 
 
-class Kit(Protocol):
+class ArrayBackend(Protocol):
     """What the two kinds of arrays do differently."""
 
     def is_array(self, value: Any) -> bool: ...
@@ -24,13 +24,32 @@ class Kit(Protocol):
     def check(self, name: str, array: Any) -> None:
         """Refuses what the kernels cannot read."""
 
-    def places(self, first: int, count: int) -> Any:
+    def positions(self, first: int, count: int) -> Any:
         """Integers in a row."""
 
     def of(self, array: np.ndarray[Any, Any]) -> Any:
-        """An array of the kit with these values."""
+        """An array of the backend with these values."""
 
     def needs_gradient(self, array: Any) -> bool: ...
+
+
+class Options(TypedDict, total=False):
+    """Keywords of a call that are the same for both kinds of arrays, for the types of its overloads."""
+
+    score: Score
+    pattern: Pattern
+    position: Position
+    mixing: str
+    soft_cap: float | None
+    dropout_p: float
+    seed: int | None
+    is_causal: bool | None
+    scale: float | None
+    enable_gqa: bool
+    first_query: int
+    first_key: int
+    key_lengths: Iterable[int] | None
+    documents: Iterable[Iterable[int]] | None
 
 
 @dataclass
@@ -64,7 +83,7 @@ class Prepared:
     v: Any
     arrays: list[Any]
     mask: Any | None
-    moment: _native.Moment
+    args: _native.CallArgs
 
     @property
     def out_shape(self) -> tuple[int, ...]:
@@ -75,10 +94,10 @@ class Prepared:
         return tuple(self.q.shape[:3])
 
 
-def prepare(kit: Kit, query: Any, key: Any, value: Any, choices: Choices) -> Prepared:
+def prepare(backend: ArrayBackend, query: Any, key: Any, value: Any, choices: Choices) -> Prepared:
     """Checks tensors and words, and takes the arrays out of the words."""
     for name, tensor in [("query", query), ("key", key), ("value", value)]:
-        kit.check(name, tensor)
+        backend.check(name, tensor)
         if tensor.ndim != 4:
             raise ValueError(
                 f"{name} has {tensor.ndim} sizes, expected 4: (batch, heads, length, dim)"
@@ -92,14 +111,14 @@ def prepare(kit: Kit, query: Any, key: Any, value: Any, choices: Choices) -> Pre
 
     score = by_name("score", choices.score)
     if score.get("kind") == "general":
-        query, score = through_weight(kit, query, score)
+        query, score = through_weight(backend, query, score)
     if choices.scale is not None:
         score = with_scale(score, choices.scale)
 
     mask: Any = None
     pattern: dict[str, Any]
     if callable(choices.pattern):
-        mask = seen(kit, choices.pattern, query, key, first_query, first_key)
+        mask = seen(backend, choices.pattern, query, key, first_query, first_key)
         pattern = {"kind": "full"}
     else:
         pattern = by_name("pattern", choices.pattern)
@@ -113,7 +132,7 @@ def prepare(kit: Kit, query: Any, key: Any, value: Any, choices: Choices) -> Pre
     span = (first_query - first_key, query.shape[2], key.shape[2])
     position = [by_name("position", one) for one in as_list(choices.position)]
     position = [
-        distances(kit, one, query, span) if one.get("kind") == "transformer_xl" else one
+        distances(backend, one, query, span) if one.get("kind") == "transformer_xl" else one
         for one in position
     ]
 
@@ -126,18 +145,18 @@ def prepare(kit: Kit, query: Any, key: Any, value: Any, choices: Choices) -> Pre
         "position": position,
         "mixing": by_name("mixing", choices.mixing),
     }
-    words = {name: take_arrays(kit, name, word, arrays) for name, word in words.items()}
+    words = {name: take_arrays(backend, name, word, arrays) for name, word in words.items()}
     if choices.attn_mask is not None:
         attn_mask = choices.attn_mask
-        if kit.is_array(attn_mask) and kit.is_bool(attn_mask):
+        if backend.is_array(attn_mask) and backend.is_bool(attn_mask):
             attn_mask = four_sizes(attn_mask)
             mask = attn_mask if mask is None else mask & attn_mask
         else:
-            kit.check("attn_mask", attn_mask)
+            backend.check("attn_mask", attn_mask)
             bias = len(arrays)
             arrays.append(four_sizes(attn_mask))
 
-    moment: _native.Moment = {
+    args: _native.CallArgs = {
         "first_query": first_query,
         "first_key": first_key,
         "key_lengths": counts("key_lengths", choices.key_lengths),
@@ -146,10 +165,10 @@ def prepare(kit: Kit, query: Any, key: Any, value: Any, choices: Choices) -> Pre
         else [counts("documents", starts) or [] for starts in choices.documents],
         "dropout": dropout(choices.dropout_p, choices.seed),
         "bias": bias,
-        "bias_learned": bias is not None and kit.needs_gradient(arrays[bias]),
+        "bias_learned": bias is not None and backend.needs_gradient(arrays[bias]),
     }
     native = read(json.dumps(words, default=plain))
-    return Prepared(native, query, key, value, arrays, mask, moment)
+    return Prepared(native, query, key, value, arrays, mask, args)
 
 
 # Settings are few and calls are many; a call also keeps its angles.
@@ -185,18 +204,18 @@ def as_list(choices: Any) -> list[Any]:
     return list(choices) if isinstance(choices, (list, tuple)) else [choices]
 
 
-def take_arrays(kit: Kit, name: str, value: Any, arrays: list[Any]) -> Any:
+def take_arrays(backend: ArrayBackend, name: str, value: Any, arrays: list[Any]) -> Any:
     """The same words with every array replaced by its index."""
-    if kit.is_array(value):
-        kit.check(name, value)
+    if backend.is_array(value):
+        backend.check(name, value)
         arrays.append(value)
         return {"$array": len(arrays) - 1}
     if isinstance(value, Mapping):
         return {
-            field: take_arrays(kit, f"{name}.{field}", part, arrays) for field, part in value.items()
+            field: take_arrays(backend, f"{name}.{field}", part, arrays) for field, part in value.items()
         }
     if isinstance(value, (list, tuple)):
-        return [take_arrays(kit, name, part, arrays) for part in value]
+        return [take_arrays(backend, name, part, arrays) for part in value]
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{name} = {value}, expected a finite number")
     return value
@@ -208,7 +227,7 @@ def count(name: str, value: Any) -> int:
     except TypeError:
         raise ValueError(f"{name} = {value!r}, expected a whole number") from None
     if not 0 <= number < 1 << 32:
-        raise ValueError(f"{name} = {number} is outside the places from 0 to 2³²")
+        raise ValueError(f"{name} = {number} is outside the positions from 0 to 2³²")
     return number
 
 
@@ -245,11 +264,11 @@ def with_scale(score: Mapping[str, Any], scale: float) -> dict[str, Any]:
     return {**score, "kind": kind, "scale": float(scale)}
 
 
-def through_weight(kit: Kit, query: Any, score: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+def through_weight(backend: ArrayBackend, query: Any, score: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """General: a dot after one more product."""
     expect_keys("general", score, ["weight"])
     weight = score["weight"]
-    kit.check("score.weight", weight)
+    backend.check("score.weight", weight)
     heads, dim = query.shape[1], query.shape[3]
     if tuple(weight.shape) != (heads, dim, dim):
         raise ValueError(
@@ -259,18 +278,18 @@ def through_weight(kit: Kit, query: Any, score: Mapping[str, Any]) -> tuple[Any,
 
 
 def seen(
-    kit: Kit, function: Callable[..., Any], query: Any, key: Any, first_query: int, first_key: int
+    backend: ArrayBackend, function: Callable[..., Any], query: Any, key: Any, first_query: int, first_key: int
 ) -> Any:
-    """Asks a function about all pairs at once, as FlexAttention's mask_mod: places in, truth out."""
+    """Asks a function about all pairs at once, as FlexAttention's mask_mod: positions in, truth out."""
     batch, heads, queries, _ = query.shape
     keys = key.shape[2]
     found = function(
-        kit.places(0, batch).reshape(-1, 1, 1, 1),
-        kit.places(0, heads).reshape(-1, 1, 1),
-        kit.places(first_query, queries).reshape(-1, 1),
-        kit.places(first_key, keys),
+        backend.positions(0, batch).reshape(-1, 1, 1, 1),
+        backend.positions(0, heads).reshape(-1, 1, 1),
+        backend.positions(first_query, queries).reshape(-1, 1),
+        backend.positions(first_key, keys),
     )
-    if not kit.is_array(found) or not kit.is_bool(found):
+    if not backend.is_array(found) or not backend.is_bool(found):
         raise ValueError("the pattern's function returned something else than an array of booleans")
     return four_sizes(found)
 
@@ -283,12 +302,12 @@ def four_sizes(array: Any) -> Any:
 
 
 def distances(
-    kit: Kit, position: Mapping[str, Any], query: Any, span: tuple[int, int, int]
+    backend: ArrayBackend, position: Mapping[str, Any], query: Any, span: tuple[int, int, int]
 ) -> dict[str, Any]:
     """Transformer-XL: the projected sinusoids of every distance of the call, which kernels know as a table."""
     expect_keys("transformer_xl", position, ["projection", "content", "distance"], ["clamp"])
     projection = position["projection"]
-    kit.check("position.projection", projection)
+    backend.check("position.projection", projection)
     heads, dim = query.shape[1], query.shape[3]
     if projection.ndim != 2 or projection.shape[1] != heads * dim or projection.shape[0] % 2:
         raise ValueError(
@@ -303,7 +322,7 @@ def distances(
     back = np.arange(left, -right - 1, -1, dtype=np.float64)  # query − key, as R is indexed
     waves = back[:, None] * 10_000.0 ** (-2.0 * np.arange(width // 2) / width)
     waves = np.concatenate([np.sin(waves), np.cos(waves)], axis=1).astype(np.float32)
-    table = (kit.of(waves) @ projection).reshape(len(back), heads, dim).swapaxes(0, 1)
+    table = (backend.of(waves) @ projection).reshape(len(back), heads, dim).swapaxes(0, 1)
     return {
         "kind": "transformer_xl",
         "clamp": position.get("clamp", 0),

@@ -71,7 +71,7 @@ class Model:
         return self._native.score(text)
 
     def logits(self, ids: ArrayLike, decoder_ids: ArrayLike | None = None) -> NDArray[np.float32]:
-        """Logits of token ids (batch, length) at every place, (batch, length, vocabulary), trained and imported runs alike.
+        """Logits of token ids (batch, length) at every position, (batch, length, vocabulary), trained and imported runs alike.
 
         Of the next token, for an encoder of the same; an encoder-decoder reads `ids` and is asked for what comes after
         each of `decoder_ids`.

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 
-class Moment(TypedDict):
+class CallArgs(TypedDict):
     first_query: int
     first_key: int
     key_lengths: list[int] | None
@@ -17,7 +17,7 @@ class Moment(TypedDict):
     bias_learned: bool
 
 class Call:
-    """Settings that have been read. `inputs` are q, k, v, the arrays, the mask or None, and the moment."""
+    """Settings that have been read. `inputs` are q, k, v, the arrays, the mask or None, and the args."""
 
     def __new__(cls, text: str) -> Call: ...
     def forward(self, *inputs_out_rows: Any) -> None: ...

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ._call import Choices, chosen_rows, prepare
+from ._call import Choices, Options, chosen_rows, prepare
 from .settings import Pattern, Position, Score
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Floats = NDArray[np.float32]
 
@@ -27,7 +30,7 @@ class _Arrays:
         if array.dtype != np.float32:
             raise ValueError(f"{name} is {array.dtype}, expected float32, in which the kernels compute")
 
-    def places(self, first: int, count: int) -> Any:
+    def positions(self, first: int, count: int) -> Any:
         return np.arange(first, first + count)
 
     def of(self, array: np.ndarray[Any, Any]) -> Any:
@@ -37,7 +40,7 @@ class _Arrays:
         return False
 
 
-KIT = _Arrays()
+BACKEND = _Arrays()
 
 
 @overload
@@ -46,23 +49,10 @@ def attention(
     key: Floats,
     value: Floats,
     *,
-    score: Score = ...,
-    pattern: Pattern = ...,
-    position: Position = ...,
-    mixing: str = ...,
-    soft_cap: float | None = ...,
     attn_mask: NDArray[Any] | None = ...,
-    dropout_p: float = ...,
-    seed: int | None = ...,
-    is_causal: bool | None = ...,
-    scale: float | None = ...,
-    enable_gqa: bool = ...,
-    first_query: int = ...,
-    first_key: int = ...,
-    key_lengths: Iterable[int] | None = ...,
-    documents: Iterable[Iterable[int]] | None = ...,
     return_lse: Literal[False] = ...,
     return_weights: Literal[False] = ...,
+    **options: Unpack[Options],
 ) -> Floats: ...
 
 
@@ -72,23 +62,10 @@ def attention(
     key: Floats,
     value: Floats,
     *,
-    score: Score = ...,
-    pattern: Pattern = ...,
-    position: Position = ...,
-    mixing: str = ...,
-    soft_cap: float | None = ...,
     attn_mask: NDArray[Any] | None = ...,
-    dropout_p: float = ...,
-    seed: int | None = ...,
-    is_causal: bool | None = ...,
-    scale: float | None = ...,
-    enable_gqa: bool = ...,
-    first_query: int = ...,
-    first_key: int = ...,
-    key_lengths: Iterable[int] | None = ...,
-    documents: Iterable[Iterable[int]] | None = ...,
     return_lse: bool = ...,
     return_weights: bool | Sequence[int] = ...,
+    **options: Unpack[Options],
 ) -> tuple[Floats, ...]: ...
 
 
@@ -127,7 +104,7 @@ def attention(
         score: how alike a query and a key are: "scaled_dot", "dot", "general", "additive", "cosine".
         pattern: which keys a query may see: "full", "causal", "window", "dilated", "strided", "fixed", "random",
             "global", "prefix", "document", "predicted", "and", "or"; or a function of (batch, head, query, key), which
-            gets arrays of places and returns booleans. Cost follows the pattern.
+            gets arrays of positions and returns booleans. Cost follows the pattern.
         position: one encoding or a list: "rotary", "polar", "single_angle", "alibi", "t5", "table", "shaw",
             "transformer_xl", "none". Learned arrays are handed in: {"kind": "t5", "table": table}.
         mixing: "softmax", or "linear" (elu + 1) with the patterns "full" and "causal".
@@ -138,7 +115,7 @@ def attention(
         is_causal: joins the causal pattern to another one; upper-left, as in torch.
         scale: factor on the scores instead of 1/√head_dim.
         enable_gqa: allows fewer key heads: query head h reads key head h // (heads // kv_heads).
-        first_query, first_key: places of the first query and key; in decoding, the number of tokens before.
+        first_query, first_key: positions of the first query and key; in decoding, the number of tokens before.
         key_lengths: keys of each sequence that are not padding.
         documents: where documents start, one list for all sequences or one for each; for pattern "document".
         return_lse: also return each row's log Σ exp(score), (batch, heads, queries).
@@ -169,12 +146,12 @@ def attention(
         key_lengths=key_lengths,
         documents=documents,
     )
-    call = prepare(KIT, query, key, value, choices)
+    call = prepare(BACKEND, query, key, value, choices)
     inputs = (
         *(np.ascontiguousarray(tensor) for tensor in (call.q, call.k, call.v)),
         [np.ascontiguousarray(array) for array in call.arrays],
         None if call.mask is None else np.ascontiguousarray(call.mask),
-        call.moment,
+        call.args,
     )
     out = np.empty(call.out_shape, dtype=np.float32)
     rows = np.empty(call.row_shape, dtype=np.float32)

@@ -58,28 +58,28 @@ class Full(TypedDict, total=False):
 
 
 class Causal(TypedDict, total=False):
-    """Causal: a query sees the keys up to its own place. For language models. Half the cost of full."""
+    """Causal: a query sees the keys up to its own position. For language models. Half the cost of full."""
 
     kind: Literal["causal"]
-    # A query sees the keys up to so many places after its own, before it if negative; default 0.
+    # A query sees the keys up to so many positions after its own, before it if negative; default 0.
     offset: int
 
 
 class Window(TypedDict, total=False):
-    """Window: a query sees `left` keys before its place and `right` after it. Beltagy et al. 2020, <https://arxiv.org/abs/2004.05150>; Luong's local-m has left = right = 10 (`predicted` is his local-p). Cost length × window."""
+    """Window: a query sees `left` keys before its position and `right` after it. Beltagy et al. 2020, <https://arxiv.org/abs/2004.05150>; Luong's local-m has left = right = 10 (`predicted` is his local-p). Cost length × window."""
 
     kind: Literal["window"]
-    # Keys before the own place; default 128.
+    # Keys before the own position; default 128.
     left: int
     # Keys after it; default 0, which is causal.
     right: int
 
 
 class Dilated(TypedDict, total=False):
-    """Dilated: a window with gaps, places `query ± step·m`. Beltagy et al. 2020, <https://arxiv.org/abs/2004.05150>. Reaches `step` times as far as a window of as many keys."""
+    """Dilated: a window with gaps, positions `query ± step·m`. Beltagy et al. 2020, <https://arxiv.org/abs/2004.05150>. Reaches `step` times as far as a window of as many keys."""
 
     kind: Literal["dilated"]
-    # Keys before the own place; default 64.
+    # Keys before the own position; default 64.
     left: int
     # Keys after it; default 0.
     right: int
@@ -106,29 +106,29 @@ class Fixed(TypedDict, total=False):
 
 
 class Random(TypedDict, total=False):
-    """Random: every block of queries sees `count` blocks of keys, drawn once from the seed. BigBird, Zaheer et al. 2020, <https://arxiv.org/abs/2007.14062>. Joined by `or` to a window and global places."""
+    """Random: every block of queries sees `count` blocks of keys, drawn once from the seed. BigBird, Zaheer et al. 2020, <https://arxiv.org/abs/2007.14062>. Joined by `or` to a window and global positions."""
 
     kind: Literal["random"]
-    # Places in a block; default 64.
+    # Positions in a block; default 64.
     block: int
     # Blocks drawn for each block of queries, or all if there are fewer; default 3.
     count: int
-    # Places the draws are made among, whatever the length of a call, so that decoding sees what training saw; default 4096. Places beyond see nothing of it.
+    # Positions the draws are made among, whatever the length of a call, so that decoding sees what training saw; default 4096. Positions beyond see nothing of it.
     length: int
     # Selects the draws; default 0.
     seed: int
 
 
 class Global(TypedDict, total=False):
-    """Global: the first `places`, or those listed, see everything and are seen by all. Beltagy et al. 2020, <https://arxiv.org/abs/2004.05150>. Joined by `or` to a window."""
+    """Global: the first `positions`, or those listed, see everything and are seen by all. Beltagy et al. 2020, <https://arxiv.org/abs/2004.05150>. Joined by `or` to a window."""
 
     kind: Literal["global"]
-    # How many, or a list of the places themselves; default 1.
-    places: int | Sequence[int]
+    # How many, or a list of the positions themselves; default 1.
+    positions: int | Sequence[int]
 
 
 class Prefix(TypedDict, total=False):
-    """Prefix: the first `length` places are seen by all, the rest is causal. Raffel et al. 2020 (T5), <https://arxiv.org/abs/1910.10683>. For prefix language models."""
+    """Prefix: the first `length` positions are seen by all, the rest is causal. Raffel et al. 2020 (T5), <https://arxiv.org/abs/1910.10683>. For prefix language models."""
 
     kind: Literal["prefix"]
     # Length of the prefix, or a list with that of each sequence; default 64.
@@ -142,10 +142,10 @@ class Document(TypedDict, total=False):
 
 
 class Predicted(TypedDict, total=False):
-    """Predicted: each query of each head predicts the place `p = keys · σ(vᵀ tanh(W x))` and sees `radius` keys to either side, its weights times `exp(−(key − p)² / 2σ²)` with σ = radius / 2, not renormalised. Local-p of Luong et al. 2015, <https://arxiv.org/abs/1508.04025>. `width² + width · heads` parameters, one v for each head (the paper has one head); for a memory that is read in an order of its own, not for causal layers."""
+    """Predicted: each query of each head predicts the position `p = keys · σ(vᵀ tanh(W x))` and sees `radius` keys to either side, its weights times `exp(−(key − p)² / 2σ²)` with σ = radius / 2, not renormalised. Local-p of Luong et al. 2015, <https://arxiv.org/abs/1508.04025>. `width² + width · heads` parameters, one v for each head (the paper has one head); for a memory that is read in an order of its own, not for causal layers."""
 
     kind: Literal["predicted"]
-    # Keys to either side of the predicted place, the paper's D; default 10.
+    # Keys to either side of the predicted position, the paper's D; default 10.
     radius: int
     # [batch, heads, queries].
     centers: Array
@@ -168,7 +168,7 @@ class Or(TypedDict, total=False):
 
 
 class NoPosition(TypedDict, total=False):
-    """No position: a causal pattern alone still tells order, since every place sees another number of keys (NoPE). Kazemnejad et al. 2023, <https://arxiv.org/abs/2305.19466>. No parameters; a bidirectional layer is then blind to order."""
+    """No position: a causal pattern alone still tells order, since every position sees another number of keys (NoPE). Kazemnejad et al. 2023, <https://arxiv.org/abs/2305.19466>. No parameters; a bidirectional layer is then blind to order."""
 
     kind: Literal["none"]
 
@@ -202,7 +202,7 @@ class TransformerXl(TypedDict, total=False):
 
 
 class Rotary(TypedDict, total=False):
-    """Rotary: rotate pairs of channels of q and k by `place · θ_i`, so that their product depends on the distance. Su et al. 2021, <https://arxiv.org/abs/2104.09864>. No parameters; needs `Scaling` beyond the trained length."""
+    """Rotary: rotate pairs of channels of q and k by `position · θ_i`, so that their product depends on the distance. Su et al. 2021, <https://arxiv.org/abs/2104.09864>. No parameters; needs `Scaling` beyond the trained length."""
 
     kind: Literal["rotary"]
     # θ_i = base^(−2i/width); default 10000.
@@ -218,7 +218,7 @@ class Rotary(TypedDict, total=False):
 
 
 class Polar(TypedDict, total=False):
-    """Polar (PoPE): content is a magnitude, place a phase: `Σ_c μ(q_c) μ(k_c) cos(distance·θ_c + δ_c)`. Gopalakrishnan et al. 2025, <https://arxiv.org/abs/2509.10534>. One δ per head and channel; holds far beyond the trained length."""
+    """Polar (PoPE): content is a magnitude, position a phase: `Σ_c μ(q_c) μ(k_c) cos(distance·θ_c + δ_c)`. Gopalakrishnan et al. 2025, <https://arxiv.org/abs/2509.10534>. One δ per head and channel; holds far beyond the trained length."""
 
     kind: Literal["polar"]
     # θ_c = base^(−c/width), one for each channel; default 10000.
@@ -234,10 +234,10 @@ class Polar(TypedDict, total=False):
 
 
 class SingleAngle(TypedDict, total=False):
-    """Single angle: polar coordinates with one angle for all channels, `θ = 2π·place / period`, and |x| softened as in polar. The simplified form of PoPE found in blog reviews. It differs from the paper (`polar`): there every channel has its own frequency, there is no period, and keys learn a phase. Here places one period apart look the same. For comparison only."""
+    """Single angle: polar coordinates with one angle for all channels, `θ = 2π·position / period`, and |x| softened as in polar. The simplified form of PoPE found in blog reviews. It differs from the paper (`polar`): there every channel has its own frequency, there is no period, and keys learn a phase. Here positions one period apart look the same. For comparison only."""
 
     kind: Literal["single_angle"]
-    # Places in a full turn, the reviews' maximum length P; default 1024.
+    # Positions in a full turn, the reviews' maximum length P; default 1024.
     period: int
 
 

@@ -14,14 +14,17 @@ torch.Size([4, 32])
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ._call import Choices, Prepared, chosen_rows, prepare
+from ._call import Choices, Options, Prepared, chosen_rows, prepare
 from .settings import Pattern, Position, Score
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["attention", "scaled_dot_product_attention"]
 
@@ -43,7 +46,7 @@ class _Tensors:
         if array.layout != torch.strided:
             raise ValueError(f"{name} is {array.layout}, expected torch.strided")
 
-    def places(self, first: int, count: int) -> Any:
+    def positions(self, first: int, count: int) -> Any:
         return torch.arange(first, first + count)
 
     def of(self, array: np.ndarray[Any, Any]) -> Any:
@@ -53,7 +56,7 @@ class _Tensors:
         return bool(torch.is_grad_enabled() and array.requires_grad)
 
 
-KIT = _Tensors()
+BACKEND = _Tensors()
 
 
 def _view(tensor: Tensor) -> np.ndarray[Any, Any]:
@@ -70,7 +73,7 @@ class _Attend(torch.autograd.Function):
         out = torch.empty(call.out_shape, dtype=torch.float32)
         rows = torch.empty(call.row_shape, dtype=torch.float32)
         call.native.forward(*_native_inputs(call, mask, tensors), _view(out), _view(rows))
-        ctx.native, ctx.moment = call.native, call.moment
+        ctx.native, ctx.args = call.native, call.args
         ctx.save_for_backward(mask, out, rows, *tensors)
         ctx.mark_non_differentiable(rows)
         ctx.set_materialize_grads(False)
@@ -95,7 +98,7 @@ class _Attend(torch.autograd.Function):
 
 def _native_inputs(call: Any, mask: Tensor | None, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
     q, k, v, *arrays = (_view(tensor) for tensor in tensors)
-    return q, k, v, arrays, None if mask is None else _view(mask), call.moment
+    return q, k, v, arrays, None if mask is None else _view(mask), call.args
 
 
 @overload
@@ -104,23 +107,10 @@ def attention(
     key: Tensor,
     value: Tensor,
     *,
-    score: Score = ...,
-    pattern: Pattern = ...,
-    position: Position = ...,
-    mixing: str = ...,
-    soft_cap: float | None = ...,
     attn_mask: Tensor | None = ...,
-    dropout_p: float = ...,
-    seed: int | None = ...,
-    is_causal: bool | None = ...,
-    scale: float | None = ...,
-    enable_gqa: bool = ...,
-    first_query: int = ...,
-    first_key: int = ...,
-    key_lengths: Iterable[int] | None = ...,
-    documents: Iterable[Iterable[int]] | None = ...,
     return_lse: Literal[False] = ...,
     return_weights: Literal[False] = ...,
+    **options: Unpack[Options],
 ) -> Tensor: ...
 
 
@@ -130,23 +120,10 @@ def attention(
     key: Tensor,
     value: Tensor,
     *,
-    score: Score = ...,
-    pattern: Pattern = ...,
-    position: Position = ...,
-    mixing: str = ...,
-    soft_cap: float | None = ...,
     attn_mask: Tensor | None = ...,
-    dropout_p: float = ...,
-    seed: int | None = ...,
-    is_causal: bool | None = ...,
-    scale: float | None = ...,
-    enable_gqa: bool = ...,
-    first_query: int = ...,
-    first_key: int = ...,
-    key_lengths: Iterable[int] | None = ...,
-    documents: Iterable[Iterable[int]] | None = ...,
     return_lse: bool = ...,
     return_weights: bool | Sequence[int] = ...,
+    **options: Unpack[Options],
 ) -> tuple[Tensor, ...]: ...
 
 
@@ -220,7 +197,7 @@ def _attend(
 ) -> Tensor | tuple[Tensor, ...]:
     if choices.dropout_p > 0.0 and choices.seed is None:
         choices.seed = int(torch.randint(1 << 62, ()))
-    call = prepare(KIT, query, key, value, choices)
+    call = prepare(BACKEND, query, key, value, choices)
     tensors = (call.q, call.k, call.v, *call.arrays)
     out, rows = _Attend.apply(call, call.mask, *tensors)
     results = [out]

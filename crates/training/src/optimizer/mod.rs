@@ -140,7 +140,7 @@ impl ModuleVisitor for GradientVisitor<'_> {
         let value = param.val();
         // A parameter that no target reaches has no gradient.
         let gradient = match value.grad_remove(&mut self.gradients) {
-            Some(gradient) => Operand::new(gradient).expect("gradients are f32 on the CPU"),
+            Some(gradient) => Operand::copied(gradient),
             None => Operand::zeros(value.shape().num_elements()),
         };
         if self.first {

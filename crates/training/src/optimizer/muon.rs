@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use whatwhere_settings::Refuses;
 
 use super::{AdamW, Rule, Update};
-use crate::{Error, place};
+use crate::{Error, device};
 
 /// Momentum made orthogonal for matrices, AdamW for the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -40,7 +40,7 @@ impl Muon {
     /// Nearly the orthogonal matrix closest to `[rows, columns]` values.
     fn orthogonal(&self, values: Vec<f32>, rows: usize, columns: usize) -> Vec<f32> {
         let data = TensorData::new(values, [rows, columns]);
-        let x = Tensor::<2>::from_data(data, &place::cpu());
+        let x = Tensor::<2>::from_data(data, &device::cpu());
         let wide = rows <= columns;
         let mut x = if wide { x } else { x.transpose() };
         let length = x.clone().powi_scalar(2).sum().sqrt().into_scalar::<f32>();

@@ -103,57 +103,33 @@ impl Trainer {
         }
         // Before the folder is made: what cannot be trained leaves none.
         Memory::of(&settings)?.check()?;
-        batches(&settings, &corpus, Split::Train)?;
-        if corpus.has(Split::Valid) {
-            batches(&settings, &corpus, Split::Valid)?;
-        }
+        let (batches, valid) = splits(&settings, &corpus)?;
         let lock = Lock::acquire(folder.path())?;
         let device = settings.device().autodiff();
         let model = settings.model.build(settings.seed, &device)?;
         let board = tensorboard::Writer::create(folder.path())?;
         let tokenizer = folder.save_tokenizer(corpus.tokenizer())?;
-        let progress = Progress::default();
         folder.save_data(&corpus.describe())?;
-        let mut trainer =
-            Self::new(settings, corpus, folder, model, progress, board, tokenizer, lock)?;
+        let mut trainer = Self {
+            learner: Learner::new(model, &settings.training),
+            journal: Journal::open(&folder.metrics())?,
+            progress: Progress::default(),
+            settings,
+            folder,
+            corpus,
+            batches,
+            valid,
+            board,
+            device,
+            tokenizer,
+            _lock: lock,
+        };
         trainer.save()?;
         trainer.folder.save_format()?;
         // Last: a folder with settings is a run that can be resumed.
         trainer.folder.save_settings(&trainer.settings)?;
         trainer.journal.truncate_after(0)?;
         Ok(trainer)
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the parts of a run, from two places")]
-    fn new(
-        settings: RunSettings,
-        corpus: Corpus,
-        folder: Folder,
-        model: Model,
-        progress: Progress,
-        board: tensorboard::Writer,
-        tokenizer: String,
-        lock: Lock,
-    ) -> Result<Self, Error> {
-        let batches = batches(&settings, &corpus, Split::Train)?;
-        let valid = corpus
-            .has(Split::Valid)
-            .then(|| self::batches(&settings, &corpus, Split::Valid))
-            .transpose()?;
-        Ok(Self {
-            learner: Learner::new(model, &settings.training),
-            journal: Journal::open(&folder.metrics())?,
-            device: settings.device().autodiff(),
-            settings,
-            folder,
-            corpus,
-            batches,
-            valid,
-            progress,
-            board,
-            tokenizer,
-            _lock: lock,
-        })
     }
 
     /// The settings, resolved.
@@ -314,6 +290,12 @@ pub fn batches(settings: &RunSettings, corpus: &Corpus, split: Split) -> Result<
         is_continuous: settings.model.segment_memory > 0,
     };
     Ok(Batches::new(corpus, split, &settings)?)
+}
+
+/// The batches of a run, and those of its validation where there is text for it.
+fn splits(settings: &RunSettings, corpus: &Corpus) -> Result<(Batches, Option<Batches>), Error> {
+    let valid = corpus.has(Split::Valid).then(|| batches(settings, corpus, Split::Valid));
+    Ok((batches(settings, corpus, Split::Train)?, valid.transpose()?))
 }
 
 /// Tokens per second over the last updates.

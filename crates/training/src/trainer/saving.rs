@@ -7,10 +7,12 @@ use whatwhere_attention::bridge::Operand;
 use whatwhere_data::Corpus;
 use whatwhere_transformer::{Model, Parameter, ParameterView};
 
-use super::{Progress, Trainer};
+use super::{Progress, Trainer, splits};
 use crate::{
     Error, Folder, RunSettings,
     checkpoint::{self, Array, Checkpoint},
+    journal::Journal,
+    learner::Learner,
     lock::Lock,
     memory::Memory,
     tensorboard,
@@ -46,8 +48,21 @@ impl Trainer {
         let device = settings.device().autodiff();
         let model = settings.model.build_with(checkpoint.take("model."), &device)?;
         let board = tensorboard::Writer::resume(folder.path(), progress.step)?;
-        let mut trainer =
-            Self::new(settings, corpus, folder, model, progress, board, tokenizer, lock)?;
+        let (batches, valid) = splits(&settings, &corpus)?;
+        let mut trainer = Self {
+            learner: Learner::new(model, &settings.training),
+            journal: Journal::open(&folder.metrics())?,
+            settings,
+            folder,
+            corpus,
+            batches,
+            valid,
+            progress,
+            board,
+            device,
+            tokenizer,
+            _lock: lock,
+        };
         for slot in 0..trainer.learner.optimizer.slots_each() {
             for array in checkpoint.take(&format!("slot{slot}.")) {
                 trainer.learner.optimizer.slots.entry(array.name).or_default().push(array.values);
@@ -115,7 +130,7 @@ impl Trainer {
             .filter_map(|(layer, states)| {
                 let states = states.clone()?;
                 let (name, shape) = (format!("memory.{layer}"), states.dims());
-                Some((name, shape, Operand::new(states).expect("states are f32 on the CPU")))
+                Some((name, shape, Operand::copied(states)))
             })
             .collect()
     }

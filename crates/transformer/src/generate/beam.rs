@@ -98,7 +98,7 @@ impl Beam {
     fn advance(&self, search: &mut Search, logits: &mut [Vec<f32>], length: usize) -> Vec<usize> {
         let mut candidates: Vec<(usize, u32, f64)> = Vec::new();
         for (parent, logits) in logits.iter_mut().enumerate() {
-            let log_total = log_sum(logits);
+            let log_total = log_sum_exp(logits);
             let before = search.open[parent].1;
             let mut likely: Vec<u32> = (0..logits.len() as u32).collect();
             // Twice the width: even if half of them end, the beam stays full.
@@ -171,7 +171,7 @@ impl Beam {
     }
 }
 
-fn log_sum(logits: &[f32]) -> f64 {
+fn log_sum_exp(logits: &[f32]) -> f64 {
     let peak = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|logit| f64::from(logit - peak).exp()).sum();
     f64::from(peak) + sum.ln()

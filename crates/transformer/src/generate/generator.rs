@@ -100,7 +100,7 @@ impl Generator {
     /// Goes on after a prompt until `each` breaks or `limit` tokens are generated. Returns what was generated, without the
     /// prompt. `source` is what an encoder-decoder reads; its prompt is the token that begins.
     ///
-    /// A model that knows only so many places reads the last half of them again when it has come to their end.
+    /// A model that knows only so many positions reads the last half of them again when it has come to their end.
     pub fn generate(
         &self,
         source: Option<&Sequences>,
@@ -115,16 +115,16 @@ impl Generator {
         let mut rate = AcceptanceRate::default();
         let mut text = prompt.to_vec();
         let end = prompt.len() + limit;
-        let places = self.model.settings().longest().unwrap_or(usize::MAX);
+        let positions = self.model.settings().longest().unwrap_or(usize::MAX);
         // Tokens at the end of the text that were not read yet.
-        let mut unread = text.len().min(places);
+        let mut unread = text.len().min(positions);
         let mut state = self.start(source, unread)?;
         while text.len() < end {
-            if state.length() + unread > places {
-                unread = places.div_ceil(2);
+            if state.length() + unread > positions {
+                unread = positions.div_ceil(2);
                 state = self.start(source, unread)?;
             }
-            let capacity = (end - text.len() - 1).min(places - state.length() - unread);
+            let capacity = (end - text.len() - 1).min(positions - state.length() - unread);
             let draft = match unread {
                 1 => self.propose(&mut text, capacity, &rate, &sampler, &mut state)?,
                 // A prompt fills a pass by itself.

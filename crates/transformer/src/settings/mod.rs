@@ -273,7 +273,7 @@ impl ModelSettings {
         Ok(false)
     }
 
-    /// How many places the decoder knows; nothing if there is no such bound.
+    /// How many positions the decoder knows; nothing if there is no such bound.
     pub fn longest(&self) -> Option<usize> {
         let attention = self.attention(Site::Decoder, 0).ok()?;
         attention.position.iter().filter_map(|position| position.limit()).min()
@@ -323,7 +323,7 @@ impl ModelSettings {
                 && let Some(position) = settings.position.iter().find(|p| p.embeds())
             {
                 let reason = format!(
-                    "with {}: places of kept segments are known by distance only; use a relative encoding",
+                    "with {}: positions of kept segments are known by distance only; use a relative encoding",
                     position.name()
                 );
                 return Err(Error::setting("segment_memory", self.segment_memory, reason));

@@ -16,7 +16,7 @@ use whatwhere_training::Run;
 
 use crate::failure::Failure;
 
-const MOST: usize = 1 << 16; // places of a choice that are drawn
+const MOST: usize = 1 << 16; // positions of a choice that are drawn
 
 /// What to draw.
 #[derive(Args, Clone, Debug)]
@@ -50,7 +50,7 @@ struct Choice {
     /// Change one of its settings, such as base=500; can be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     changes: Vec<String>,
-    /// Places that are drawn, for positions to either side of the query.
+    /// How many positions are drawn; for an encoding, to either side of the query.
     #[arg(long)]
     length: Option<usize>,
     #[command(flatten)]

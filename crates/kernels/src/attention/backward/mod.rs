@@ -30,17 +30,17 @@ use pass::Pass;
 const DENSE_CHUNKS: usize = 8;
 
 impl Attention<'_> {
-    /// Computes the gradients of a scalar whose gradient with respect to `made.out` is `d_out`.
-    /// `made` is what [`Self::forward`] returned for the same inputs.
+    /// Computes the gradients of a scalar whose gradient with respect to `output.out` is `d_out`.
+    /// `output` is what [`Self::forward`] returned for the same inputs.
     pub fn backward(
         &self,
         inputs: &Inputs,
-        made: &Output,
+        output: &Output,
         d_out: &[f32],
     ) -> Result<Gradients, Error> {
         self.check_inputs(inputs)?;
         let mut gradients = Gradients::zeros(self);
-        self.backward_into(inputs, &made.out, &made.lse, d_out, &mut gradients)?;
+        self.backward_into(inputs, &output.out, &output.lse, d_out, &mut gradients)?;
         Ok(gradients)
     }
 

@@ -5,7 +5,6 @@ use std::ops::Range;
 use super::{Backward, step::Step};
 use crate::{
     attention::{
-        Score,
         head::Head,
         learned::LearnedHead,
         pattern::Coverage,
@@ -104,8 +103,8 @@ impl Pass<'_> {
         let attention = self.all.plan.attention;
         let (dim, width) = (attention.shape.head_dim, self.head.width());
         let d_keys = &mut scratch.d_keys;
-        if let Score::Additive { .. } = attention.score {
-            // The additive score leaves them transposed.
+        if self.head.pairwise().is_some() {
+            // Such a score leaves them transposed.
             for (key, d_k) in d_k.chunks_exact_mut(dim).enumerate() {
                 d_k.iter_mut().enumerate().for_each(|(c, d)| *d += d_keys[c * TILE + key]);
             }
@@ -114,7 +113,7 @@ impl Pass<'_> {
         attention.simd.run(PrepareBackward {
             preparation: &self.head.preparation,
             side: Side::Key,
-            first_place: attention.first_key + range.start,
+            first_position: attention.first_key + range.start,
             raw: &self.head.k[range.start * dim..range.end * dim],
             d_prepared: &mut d_keys[..range.len() * width],
             d_raw: d_k,
@@ -137,7 +136,7 @@ impl Pass<'_> {
         attention.simd.run(PrepareBackward {
             preparation: &self.head.preparation,
             side: Side::Query,
-            first_place: attention.first_query + rows.start,
+            first_position: attention.first_query + rows.start,
             raw: &self.head.q[rows.start * dim..rows.end * dim],
             d_prepared: &mut scratch.d_queries[..rows.len() * width],
             d_raw: d_q,

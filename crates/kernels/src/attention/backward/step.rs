@@ -5,14 +5,13 @@ use std::ops::Range;
 use super::Backward;
 use crate::{
     attention::{
-        Score,
         biases::{band_terms, product_of_terms},
         head::{Head, Keys, Rows},
         learned::LearnedHead,
+        pairwise::PairwiseTile,
     },
     memory::scratch::Scratch,
     simd::{
-        additive::AdditiveBackward,
         bands::{AddBand, FoldBand},
         matmul::{Accumulate, Matmul},
         rows::{Multiply, Region},
@@ -146,24 +145,19 @@ impl Step<'_> {
     /// From `d_scores` to gradients of the compared queries and keys.
     fn compare_backward(&self, head: &Head, learned: &mut LearnedHead, scratch: &mut Scratch) {
         let attention = head.attention();
-        let (simd, width) = (attention.simd, head.width());
+        let (simd, width, pairwise) = (attention.simd, head.width(), head.pairwise());
         let prepared = self.queries.prepared(width);
         let Scratch { d_scores, d_queries, d_keys, .. } = scratch;
         let d_queries = &mut d_queries[self.queries.first * width..];
         for region in self.outline.regions() {
             let Region { rows, cols } = region.clone();
-            match (attention.score, self.keys.cols) {
-                (Score::Additive { weight }, Some(key_cols)) => simd.run(AdditiveBackward {
-                    region,
-                    form: self.queries.form(),
-                    queries: prepared,
-                    keys: key_cols,
-                    weight: &weight[head.head * width..][..width],
-                    d_scores,
-                    d_queries,
-                    d_keys,
-                    d_weight: &mut learned.score,
-                }),
+            match (pairwise, self.keys.cols) {
+                (Some(pairwise), Some(keys)) => {
+                    let form = self.queries.form();
+                    let tile = PairwiseTile { region, form, queries: prepared, keys };
+                    let d_learned = &mut learned.score;
+                    pairwise.backward(simd, tile, d_scores, d_queries, d_keys, d_learned);
+                }
                 _ => simd.run(Matmul {
                     rows: rows.len(),
                     cols: width,
@@ -179,7 +173,7 @@ impl Step<'_> {
                 }),
             }
         }
-        if !matches!(attention.score, Score::Additive { .. }) {
+        if pairwise.is_none() {
             for half in self.outline.halves() {
                 product_over_rows(head, &half, d_scores, prepared, width, d_keys);
             }

@@ -35,3 +35,62 @@ impl<A: Pattern, B: Pattern> Pattern for And<A, B> {
         self.1.check(shape)
     }
 }
+
+/// As it is chosen.
+#[cfg(feature = "settings")]
+pub(super) mod settings {
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize};
+    use whatwhere_settings::{OneOrList, one_or_list};
+
+    use crate::{
+        Error,
+        attention::pattern::{
+            role::{PatternContext, PatternSettings, check_parts, join},
+            settings::{Causal, Pattern, Prefix},
+        },
+    };
+
+    /// And: what every part shows.
+    /// `and` of causal and another pattern makes it causal.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct And {
+        /// The parts, names or tables, at least one; default `causal` and `prefix`.
+        #[serde(deserialize_with = "one_or_list")]
+        #[schemars(with = "OneOrList<Pattern>")]
+        pub of: Vec<Pattern>,
+    }
+
+    impl Default for And {
+        fn default() -> Self {
+            Self { of: vec![Causal::default().into(), Prefix::default().into()] }
+        }
+    }
+
+    impl PatternSettings for And {
+        fn check(&self) -> Result<(), Error> {
+            check_parts("and", &self.of)
+        }
+
+        fn build(&self, context: &PatternContext) -> Result<Box<dyn super::Pattern>, Error> {
+            join(&self.of, context, |a, b| Box::new(super::And(a, b)))
+        }
+
+        fn reach(&self) -> Option<usize> {
+            self.of.iter().filter_map(Pattern::reach).min()
+        }
+
+        fn is_causal(&self) -> bool {
+            self.of.iter().any(Pattern::is_causal)
+        }
+
+        fn needs_documents(&self) -> bool {
+            self.of.iter().any(Pattern::needs_documents)
+        }
+
+        fn differs_by_head(&self) -> bool {
+            self.of.iter().any(Pattern::differs_by_head)
+        }
+    }
+}

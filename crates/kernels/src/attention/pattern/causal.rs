@@ -6,10 +6,10 @@ use std::{iter::once, ops::Range};
 
 use super::{Coverage, Pair, Pattern, Tile, ranges};
 
-/// Keys at or before the query's place shifted by `offset`: `key ≤ query + offset`.
+/// Keys at or before the query's position shifted by `offset`: `key ≤ query + offset`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Causal {
-    /// How far beyond its own place a query sees; negative hides the most recent keys.
+    /// How far beyond its own position a query sees; negative hides the most recent keys.
     pub offset: isize,
 }
 
@@ -38,6 +38,41 @@ impl Pattern for Causal {
     }
     fn hide(&self, first: Pair, scores: &mut [f32]) {
         ranges::keep(first.key, scores, once(self.visible(first.query)));
+    }
+}
+
+/// As it is chosen.
+#[cfg(feature = "settings")]
+pub(super) mod settings {
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize};
+
+    use crate::{
+        Error,
+        attention::pattern::role::{PatternContext, PatternSettings},
+    };
+
+    /// Causal: a query sees the keys up to its own position.
+    /// For language models. Half the cost of full.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct Causal {
+        /// A query sees the keys up to so many positions after its own, before it if negative; default 0.
+        pub offset: isize,
+    }
+
+    impl PatternSettings for Causal {
+        fn build(&self, _context: &PatternContext) -> Result<Box<dyn super::Pattern>, Error> {
+            Ok(Box::new(super::Causal { offset: self.offset }))
+        }
+
+        fn is_causal(&self) -> bool {
+            self.offset <= 0
+        }
+
+        fn is_whole(&self) -> bool {
+            self.offset == 0
+        }
     }
 }
 

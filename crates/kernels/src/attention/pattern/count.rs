@@ -23,7 +23,7 @@ pub fn visible_pairs(pattern: &dyn Pattern, tile: &Tile) -> u64 {
 }
 
 /// How many pairs of a tile, of any size, the passes compute: whole strips of the tiles that are partly visible, with
-/// padding. It starts where the tile does, as a call does with its first places.
+/// padding. It starts where the tile does, as a call does with its first positions.
 pub fn computed_pairs(pattern: &dyn Pattern, tile: &Tile) -> u64 {
     let mut pairs = 0;
     for queries in tiles(tile.queries.clone()) {

@@ -14,7 +14,7 @@ pub struct Dilated {
 }
 
 impl Dilated {
-    /// `left` keys before and `right` keys after the query, `step` places apart; `usize::MAX` for all
+    /// `left` keys before and `right` keys after the query, `step` positions apart; `usize::MAX` for all
     /// on a side. Refuses a step of 0.
     pub fn new(left: usize, right: usize, step: usize) -> Result<Self, Error> {
         if step == 0 {
@@ -55,9 +55,65 @@ impl Pattern for Dilated {
     }
 }
 
-/// Beyond `isize::MAX` every reach is the same: farther than any place.
+/// Beyond `isize::MAX` every reach is the same: farther than any position.
 fn signed(reach: usize) -> isize {
     isize::try_from(reach).unwrap_or(isize::MAX)
+}
+
+/// As it is chosen.
+#[cfg(feature = "settings")]
+pub(super) mod settings {
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize};
+    use whatwhere_settings::Refuses;
+
+    use crate::{
+        Error,
+        attention::pattern::role::{PatternContext, PatternSettings},
+    };
+
+    /// Dilated: a window with gaps, positions `query ± step·m`.
+    /// Beltagy et al. 2020, <https://arxiv.org/abs/2004.05150>. Reaches `step` times as far as a window of as many keys.
+    #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct Dilated {
+        /// Keys before the own position; default 64.
+        pub left: usize,
+        /// Keys after it; default 0.
+        pub right: usize,
+        /// Distance between them; default 2.
+        pub step: usize,
+    }
+
+    impl Default for Dilated {
+        fn default() -> Self {
+            Self { left: 64, right: 0, step: 2 }
+        }
+    }
+
+    impl PatternSettings for Dilated {
+        fn check(&self) -> Result<(), Error> {
+            super::Dilated::new(self.left, self.right, self.step)?;
+            if self.left == 0 && self.right == 0 {
+                let reason =
+                    "a window of nothing but the own position mixes nothing; use 1 or more";
+                return Err(Error::setting("pattern.left", 0, reason));
+            }
+            Ok(())
+        }
+
+        fn build(&self, _context: &PatternContext) -> Result<Box<dyn super::Pattern>, Error> {
+            Ok(Box::new(super::Dilated::new(self.left, self.right, self.step)?))
+        }
+
+        fn reach(&self) -> Option<usize> {
+            self.left.checked_mul(self.step)
+        }
+
+        fn is_causal(&self) -> bool {
+            self.right == 0
+        }
+    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub struct Fixed {
 }
 
 impl Fixed {
-    /// Blocks of `stride` places whose last `summary` are seen by all later queries; a summary of 0
+    /// Blocks of `stride` positions whose last `summary` are seen by all later queries; a summary of 0
     /// leaves the blocks alone. Refuses a stride of 0 and a summary longer than the stride.
     pub fn new(stride: usize, summary: usize) -> Result<Self, Error> {
         if stride == 0 {
@@ -73,6 +73,50 @@ impl Pattern for Fixed {
         });
         let own = block * self.stride..first.query + 1;
         ranges::keep(first.key, scores, summaries.chain(once(own)));
+    }
+}
+
+/// As it is chosen.
+#[cfg(feature = "settings")]
+pub(super) mod settings {
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize};
+
+    use crate::{
+        Error,
+        attention::pattern::role::{PatternContext, PatternSettings},
+    };
+
+    /// Fixed: the own block of `stride` keys, and the last `summary` keys of every block before it, causal.
+    /// Child et al. 2019, <https://arxiv.org/abs/1904.10509>. For text; O(length · √length) pairs.
+    #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct Fixed {
+        /// Length of a block; default 128.
+        pub stride: usize,
+        /// Keys of a block that later blocks see; default 8.
+        pub summary: usize,
+    }
+
+    impl Default for Fixed {
+        fn default() -> Self {
+            Self { stride: 128, summary: 8 }
+        }
+    }
+
+    impl PatternSettings for Fixed {
+        fn check(&self) -> Result<(), Error> {
+            super::Fixed::new(self.stride, self.summary)?;
+            Ok(())
+        }
+
+        fn build(&self, _context: &PatternContext) -> Result<Box<dyn super::Pattern>, Error> {
+            Ok(Box::new(super::Fixed::new(self.stride, self.summary)?))
+        }
+
+        fn is_causal(&self) -> bool {
+            true
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Global: a few places that see all and are seen by all, `query ∈ G or key ∈ G`.
+//! Global: a few positions that see all and are seen by all, `query ∈ G or key ∈ G`.
 //! Longformer, Beltagy et al. 2020, <https://arxiv.org/abs/2004.05150>, and BigBird, Zaheer et al. 2020,
 //! <https://arxiv.org/abs/2007.14062>. Joined to a window or random blocks by `Or`.
 
@@ -6,36 +6,36 @@ use std::{iter::once, ops::Range};
 
 use super::{Coverage, Pair, Pattern, Tile, ranges};
 
-/// Places that see all and are seen by all.
+/// Positions that see all and are seen by all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Global {
-    /// Places below this are global.
+    /// Positions below this are global.
     first: usize,
-    /// Further global places, ascending, none below `first`.
+    /// Further global positions, ascending, none below `first`.
     others: Vec<usize>,
 }
 
 impl Global {
-    /// The first `count` places.
+    /// The first `count` positions.
     pub fn first(count: usize) -> Self {
         Self { first: count, others: Vec::new() }
     }
 
-    /// The places given, in any order.
-    pub fn at(mut places: Vec<usize>) -> Self {
-        places.sort_unstable();
-        places.dedup();
-        Self { first: 0, others: places }
+    /// The positions given, in any order.
+    pub fn at(mut positions: Vec<usize>) -> Self {
+        positions.sort_unstable();
+        positions.dedup();
+        Self { first: 0, others: positions }
     }
 
-    fn contains(&self, place: usize) -> bool {
-        place < self.first || self.others.binary_search(&place).is_ok()
+    fn contains(&self, position: usize) -> bool {
+        position < self.first || self.others.binary_search(&position).is_ok()
     }
 
-    /// How many of the places are global.
-    fn count(&self, places: &Range<usize>) -> usize {
+    /// How many of the positions are global.
+    fn count(&self, positions: &Range<usize>) -> usize {
         let below = |end: usize| end.min(self.first) + self.others.partition_point(|&p| p < end);
-        below(places.end) - below(places.start)
+        below(positions.end) - below(positions.start)
     }
 }
 
@@ -59,9 +59,61 @@ impl Pattern for Global {
         if self.contains(first.query) {
             return;
         }
-        let passed = self.others.partition_point(|&place| place < first.key);
-        let others = self.others[passed..].iter().map(|&place| place..place + 1);
+        let passed = self.others.partition_point(|&position| position < first.key);
+        let others = self.others[passed..].iter().map(|&position| position..position + 1);
         ranges::keep(first.key, scores, once(0..self.first).chain(others));
+    }
+}
+
+/// As it is chosen.
+#[cfg(feature = "settings")]
+pub(super) mod settings {
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize};
+    use whatwhere_settings::{Numbers, Refuses};
+
+    use crate::{
+        Error,
+        attention::pattern::role::{PatternContext, PatternSettings},
+    };
+
+    /// Global: the first `positions`, or those listed, see everything and are seen by all.
+    /// Beltagy et al. 2020, <https://arxiv.org/abs/2004.05150>. Joined by `or` to a window.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct Global {
+        /// How many, or a list of the positions themselves; default 1.
+        pub positions: Numbers,
+    }
+
+    impl Default for Global {
+        fn default() -> Self {
+            Self { positions: 1.into() }
+        }
+    }
+
+    impl PatternSettings for Global {
+        fn check(&self) -> Result<(), Error> {
+            if self.positions == Numbers::One(0) {
+                return Err(Error::setting(
+                    "pattern.positions",
+                    0,
+                    "at least one position is global",
+                ));
+            }
+            Ok(())
+        }
+
+        fn build(&self, _context: &PatternContext) -> Result<Box<dyn super::Pattern>, Error> {
+            Ok(Box::new(match &self.positions {
+                Numbers::One(count) => super::Global::first(*count),
+                Numbers::Many(positions) => super::Global::at(positions.clone()),
+            }))
+        }
+
+        fn is_causal(&self) -> bool {
+            false
+        }
     }
 }
 

@@ -1,11 +1,12 @@
 //! Patterns: which keys a query may see.
 //!
 //! A pattern is a set of (query, key) pairs. [`Pattern::sees`] is its definition; the other methods only
-//! make it cheap and must agree with it. All indices are *places*: query `i` of a call stands at
+//! make it cheap and must agree with it. All indices are *positions*: query `i` of a call stands at
 //! `first_query + i`, key `j` at `first_key + j`, so a pattern means the same in a full pass and in decoding.
 //!
 //! Patterns join by [`And`] and [`Or`], and a function becomes one by [`from_fn`]. Start reading at
-//! [`Window`]; a new pattern is one file here and one line in the table of `tests.rs`.
+//! [`Window`]. A new pattern is one file here, with its definition and its settings, and a line in the list of [`settings`]:
+//! layers, the command, Python, the docs and the tests have it from there.
 
 use std::ops::Range;
 
@@ -15,7 +16,7 @@ mod and;
 mod causal;
 mod count;
 mod dilated;
-mod documents;
+mod document;
 mod fixed;
 mod full;
 mod function;
@@ -23,10 +24,12 @@ mod global;
 mod key_lengths;
 mod or;
 mod per_batch;
+mod predicted;
 mod prefix;
 mod random;
 mod ranges;
-mod spans;
+#[cfg(feature = "settings")]
+mod role;
 mod strided;
 #[cfg(test)]
 mod tests;
@@ -36,29 +39,51 @@ pub use and::And;
 pub use causal::Causal;
 pub use count::{computed_pairs, visible_pairs};
 pub use dilated::Dilated;
-pub use documents::Documents;
+pub use document::Documents;
 pub use fixed::Fixed;
 pub use full::Full;
 pub use function::{Function, from_fn};
 pub use global::Global;
 pub use key_lengths::KeyLengths;
 pub use or::Or;
+pub use predicted::Spans;
 pub use prefix::Prefix;
 pub use random::{Draw, Random};
-pub use spans::Spans;
 pub use strided::Strided;
 pub use window::Window;
 
-/// One pair of places in one head of one sequence. Places are below 2³², as an attention call ensures.
+/// The patterns that can be chosen by name, as settings: one line each.
+#[cfg(feature = "settings")]
+pub mod settings {
+    pub use super::role::{PatternContext, PatternSettings};
+
+    super::role::patterns! {
+        full::Full => "full",
+        causal::Causal => "causal",
+        window::Window => "window",
+        dilated::Dilated => "dilated",
+        strided::Strided => "strided",
+        fixed::Fixed => "fixed",
+        random::Random => "random",
+        global::Global => "global",
+        prefix::Prefix => "prefix",
+        document::Document => "document",
+        predicted::Predicted => "predicted",
+        and::And => "and",
+        or::Or => "or",
+    }
+}
+
+/// One pair of positions in one head of one sequence. Positions are below 2³², as an attention call ensures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
     /// Sequence in the batch.
     pub batch: usize,
     /// Query head.
     pub head: usize,
-    /// Place of the query.
+    /// Position of the query.
     pub query: usize,
-    /// Place of the key.
+    /// Position of the key.
     pub key: usize,
 }
 
@@ -69,9 +94,9 @@ pub struct Tile {
     pub batch: usize,
     /// Query head.
     pub head: usize,
-    /// Places of the queries; never empty.
+    /// Positions of the queries; never empty.
     pub queries: Range<usize>,
-    /// Places of the keys; never empty.
+    /// Positions of the keys; never empty.
     pub keys: Range<usize>,
 }
 
@@ -123,7 +148,7 @@ pub trait Pattern: Send + Sync {
     }
 
     /// Sets the scores of the keys that the query of `first` does not see to −∞.
-    /// `scores[i]` belongs to the key at place `first.key + i`.
+    /// `scores[i]` belongs to the key at position `first.key + i`.
     fn hide(&self, first: Pair, scores: &mut [f32]) {
         for (key, score) in (first.key..).zip(scores) {
             if !self.sees(Pair { key, ..first }) {

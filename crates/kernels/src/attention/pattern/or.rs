@@ -48,3 +48,62 @@ impl<A: Pattern, B: Pattern> Pattern for Or<A, B> {
         self.1.check(shape)
     }
 }
+
+/// As it is chosen.
+#[cfg(feature = "settings")]
+pub(super) mod settings {
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize};
+    use whatwhere_settings::{OneOrList, one_or_list};
+
+    use crate::{
+        Error,
+        attention::pattern::{
+            role::{PatternContext, PatternSettings, check_parts, join},
+            settings::{Global, Pattern, Window},
+        },
+    };
+
+    /// Or: what any part shows.
+    /// Longformer is `or` of window and global, BigBird of window, random and global.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct Or {
+        /// The parts, names or tables, at least one; default `window` and `global`.
+        #[serde(deserialize_with = "one_or_list")]
+        #[schemars(with = "OneOrList<Pattern>")]
+        pub of: Vec<Pattern>,
+    }
+
+    impl Default for Or {
+        fn default() -> Self {
+            Self { of: vec![Window::default().into(), Global::default().into()] }
+        }
+    }
+
+    impl PatternSettings for Or {
+        fn check(&self) -> Result<(), Error> {
+            check_parts("or", &self.of)
+        }
+
+        fn build(&self, context: &PatternContext) -> Result<Box<dyn super::Pattern>, Error> {
+            join(&self.of, context, |a, b| Box::new(super::Or(a, b)))
+        }
+
+        fn reach(&self) -> Option<usize> {
+            self.of.iter().map(Pattern::reach).collect::<Option<Vec<_>>>()?.into_iter().max()
+        }
+
+        fn is_causal(&self) -> bool {
+            self.of.iter().all(Pattern::is_causal)
+        }
+
+        fn needs_documents(&self) -> bool {
+            self.of.iter().any(Pattern::needs_documents)
+        }
+
+        fn differs_by_head(&self) -> bool {
+            self.of.iter().any(Pattern::differs_by_head)
+        }
+    }
+}

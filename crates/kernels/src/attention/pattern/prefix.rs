@@ -41,6 +41,48 @@ impl Pattern for Prefix {
     }
 }
 
+/// As it is chosen.
+#[cfg(feature = "settings")]
+pub(super) mod settings {
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize};
+    use whatwhere_settings::Numbers;
+
+    use crate::{
+        Error,
+        attention::pattern::role::{PatternContext, PatternSettings},
+    };
+
+    /// Prefix: the first `length` positions are seen by all, the rest is causal.
+    /// Raffel et al. 2020 (T5), <https://arxiv.org/abs/1910.10683>. For prefix language models.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct Prefix {
+        /// Length of the prefix, or a list with that of each sequence; default 64.
+        pub length: Numbers,
+    }
+
+    impl Default for Prefix {
+        fn default() -> Self {
+            Self { length: 64.into() }
+        }
+    }
+
+    impl PatternSettings for Prefix {
+        fn build(&self, _context: &PatternContext) -> Result<Box<dyn super::Pattern>, Error> {
+            let lengths = match &self.length {
+                Numbers::One(length) => vec![*length],
+                Numbers::Many(lengths) => lengths.clone(),
+            };
+            Ok(Box::new(super::Prefix::new(lengths)?))
+        }
+
+        fn is_causal(&self) -> bool {
+            false
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{super::tests::visible_keys, *};

@@ -1,6 +1,6 @@
 //! Random: every block of queries sees `count` blocks of keys, drawn once, uniformly and without repeats.
 //! BigBird, Zaheer et al. 2020, <https://arxiv.org/abs/2007.14062>. Joined by `Or` to a window and global
-//! places. The paper's draws avoid those; these may fall on them.
+//! positions. The paper's draws avoid those; these may fall on them.
 
 use std::ops::Range;
 
@@ -12,11 +12,11 @@ use crate::{Error, attention::Shape, error::expect_range};
 pub struct Draw {
     /// Query heads; each has its own draws.
     pub heads: usize,
-    /// Places with queries, rounded up to whole blocks.
+    /// Positions with queries, rounded up to whole blocks.
     pub queries: usize,
-    /// Places with keys, rounded up to whole blocks.
+    /// Positions with keys, rounded up to whole blocks.
     pub keys: usize,
-    /// Places in a block, of queries as of keys; BigBird takes 64.
+    /// Positions in a block, of queries as of keys; BigBird takes 64.
     pub block: usize,
     /// Blocks of keys drawn for each block of queries; BigBird takes 3.
     pub count: usize,
@@ -36,15 +36,15 @@ pub struct Random {
 }
 
 impl Random {
-    /// Draws the blocks. Heads and places beyond those of `draw` see nothing. Refuses blocks of 0
-    /// places and counts above the number of key blocks.
+    /// Draws the blocks. Heads and positions beyond those of `draw` see nothing. Refuses blocks of 0
+    /// positions and counts above the number of key blocks.
     pub fn new(draw: Draw) -> Result<Self, Error> {
         let Draw { heads, queries, keys, block, count, seed } = draw;
         if block == 0 {
             return Err(Error::Zero { what: "block" });
         }
         let (query_blocks, key_blocks) = (queries.div_ceil(block), keys.div_ceil(block));
-        expect_range("keys", keys, keys <= u32::MAX as usize, "places below 2³²")?;
+        expect_range("keys", keys, keys <= u32::MAX as usize, "positions below 2³²")?;
         expect_range("count", count, count <= key_blocks, "the number of key blocks")?;
         let len = heads.checked_mul(query_blocks).and_then(|rows| rows.checked_mul(count));
         let mut drawn = Vec::new();
@@ -69,9 +69,9 @@ impl Random {
         &self.drawn[row * self.count..(row + 1) * self.count]
     }
 
-    /// The indices of the blocks that the places touch.
-    fn blocks(&self, places: &Range<usize>) -> Range<usize> {
-        places.start / self.block..(places.end - 1) / self.block + 1
+    /// The indices of the blocks that the positions touch.
+    fn blocks(&self, positions: &Range<usize>) -> Range<usize> {
+        positions.start / self.block..(positions.end - 1) / self.block + 1
     }
 }
 
@@ -121,6 +121,77 @@ fn distinct(count: u32, end: u32, mut draws: whatwhere_random::Random) -> Vec<u3
         }
     }
     drawn
+}
+
+/// As it is chosen.
+#[cfg(feature = "settings")]
+pub(super) mod settings {
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize};
+    use whatwhere_settings::Refuses;
+
+    use crate::{
+        Error,
+        attention::pattern::role::{PatternContext, PatternSettings},
+    };
+
+    /// Random: every block of queries sees `count` blocks of keys, drawn once from the seed.
+    /// BigBird, Zaheer et al. 2020, <https://arxiv.org/abs/2007.14062>. Joined by `or` to a window and global positions.
+    #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct Random {
+        /// Positions in a block; default 64.
+        pub block: usize,
+        /// Blocks drawn for each block of queries, or all if there are fewer; default 3.
+        pub count: usize,
+        /// Positions the draws are made among, whatever the length of a call, so that decoding sees what training saw;
+        /// default 4096. Positions beyond see nothing of it.
+        pub length: usize,
+        /// Selects the draws; default 0.
+        pub seed: u64,
+    }
+
+    impl Default for Random {
+        fn default() -> Self {
+            Self { block: 64, count: 3, length: 4096, seed: 0 }
+        }
+    }
+
+    impl PatternSettings for Random {
+        fn check(&self) -> Result<(), Error> {
+            if self.block == 0 {
+                return Err(Error::setting(
+                    "pattern.block",
+                    0,
+                    "a block has at least one position",
+                ));
+            }
+            if self.count == 0 {
+                return Err(Error::setting("pattern.count", 0, "draw at least one block"));
+            }
+            Ok(())
+        }
+
+        fn build(&self, context: &PatternContext) -> Result<Box<dyn super::Pattern>, Error> {
+            let blocks = self.length.div_ceil(self.block.max(1));
+            Ok(Box::new(super::Random::new(super::Draw {
+                heads: context.heads,
+                queries: self.length,
+                keys: self.length,
+                block: self.block,
+                count: self.count.min(blocks),
+                seed: self.seed,
+            })?))
+        }
+
+        fn is_causal(&self) -> bool {
+            false
+        }
+
+        fn differs_by_head(&self) -> bool {
+            true
+        }
+    }
 }
 
 #[cfg(test)]

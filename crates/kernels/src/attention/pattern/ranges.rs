@@ -18,14 +18,14 @@ pub(super) fn coverage(tile: &Tile, first: Range<usize>, last: Range<usize>) -> 
 }
 
 /// Sets all scores to −∞ but those of the visible keys, given as disjoint ranges in ascending order.
-/// `scores[i]` belongs to the key at place `first + i`.
+/// `scores[i]` belongs to the key at position `first + i`.
 pub(super) fn keep(
     first: usize,
     scores: &mut [f32],
     visible: impl IntoIterator<Item = Range<usize>>,
 ) {
     let len = scores.len();
-    let index = |place: usize| place.saturating_sub(first).min(len);
+    let index = |position: usize| position.saturating_sub(first).min(len);
     let mut settled = 0;
     for keys in visible {
         if settled == len {

@@ -1,4 +1,4 @@
-//! What every pattern must satisfy. A new pattern joins by a line in [`every_pattern`].
+//! What every pattern must satisfy. A new one joins by the list of settings, with its defaults; [`by_hand`] has sharper sizes.
 
 use proptest::prelude::*;
 
@@ -12,6 +12,35 @@ struct Case {
 }
 
 fn every_pattern() -> Vec<Case> {
+    let mut patterns = by_hand();
+    patterns.extend(chosen());
+    patterns
+}
+
+/// The patterns that can be chosen, with their defaults.
+#[cfg(feature = "settings")]
+fn chosen() -> Vec<Case> {
+    let documents = [vec![0, 10, 11, 40, 77]];
+    let centers: Vec<f32> = (0..2 * 2 * 50).map(|row| (row * 7 % 60) as f32).collect();
+    let context = settings::PatternContext {
+        heads: 2,
+        documents: Some(&documents),
+        first_query: 3,
+        centers: Some((&centers, [2, 2, 50])),
+    };
+    let case = |choice: settings::Pattern| {
+        let pattern = choice.build(&context).unwrap();
+        Case { name: choice.name(), pattern, exact: false }
+    };
+    settings::Pattern::all().into_iter().map(case).collect()
+}
+
+#[cfg(not(feature = "settings"))]
+fn chosen() -> Vec<Case> {
+    Vec::new()
+}
+
+fn by_hand() -> Vec<Case> {
     let exact = |name, pattern| Case { name, pattern, exact: true };
     let loose = |name, pattern| Case { name, pattern, exact: false };
     let window = Window { left: 5, right: 2 };
@@ -36,16 +65,16 @@ fn every_pattern() -> Vec<Case> {
         exact("dilated", dilated(4, 2, 5)),
         exact("dilated, step 1", dilated(4, 2, 1)),
         exact("dilated, unlimited", dilated(unlimited, unlimited, 3)),
-        exact("dilated, step beyond all places", dilated(1, 1, usize::MAX)),
+        exact("dilated, step beyond all positions", dilated(1, 1, usize::MAX)),
         exact("strided", strided(9)),
         exact("strided by 1", strided(1)),
-        exact("strided beyond all places", strided(usize::MAX)),
+        exact("strided beyond all positions", strided(usize::MAX)),
         exact("fixed", fixed(10, 3)),
         exact("fixed, no summary", fixed(7, 0)),
         exact("fixed, all summary", fixed(7, 7)),
         exact("fixed, blocks of 1", fixed(1, 1)),
         exact("random", random(draw)),
-        exact("random, single places", random(Draw { block: 1, count: 30, ..draw })),
+        exact("random, single positions", random(Draw { block: 1, count: 30, ..draw })),
         exact("random, all blocks", random(Draw { block: 40, count: 3, ..draw })),
         exact("random, none", random(Draw { count: 0, ..draw })),
         exact("global, first", Box::new(Global::first(6))),
@@ -78,8 +107,8 @@ fn asked(pattern: &dyn Pattern, tile: &Tile) -> Coverage {
     Coverage::of(visible, tile.queries.len() * tile.keys.len())
 }
 
-/// Places near the start, near each other far away, and far from each other.
-fn place() -> impl Strategy<Value = usize> {
+/// Positions near the start, near each other far away, and far from each other.
+fn position() -> impl Strategy<Value = usize> {
     prop_oneof![4 => 0..130usize, 1 => u32::MAX as usize - 130..u32::MAX as usize - 40]
 }
 
@@ -87,7 +116,7 @@ proptest! {
     #[test]
     fn coverage_never_contradicts_sees(
         (batch, head) in (0..3usize, 0..3usize),
-        (query, key) in (place(), place()),
+        (query, key) in (position(), position()),
         (queries, keys) in (1..40usize, 1..40usize),
     ) {
         let tile = Tile { batch, head, queries: query..query + queries, keys: key..key + keys };
@@ -101,7 +130,7 @@ proptest! {
     #[test]
     fn hide_hides_exactly_what_is_not_seen(
         (batch, head) in (0..3usize, 0..3usize),
-        (query, key) in (place(), place()),
+        (query, key) in (position(), position()),
         mut scores in prop::collection::vec(any::<f32>(), 0..200),
     ) {
         // Visible scores stay as they are, whatever they are.

@@ -6,17 +6,17 @@ use std::{iter::once, ops::Range};
 
 use super::{Coverage, Pair, Pattern, Tile, ranges};
 
-/// Keys at most `left` places before and `right` places after the query, which always sees itself.
+/// Keys at most `left` positions before and `right` positions after the query, which always sees itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Places before the query; [`Window::UNLIMITED`] for all.
+    /// Positions before the query; [`Window::UNLIMITED`] for all.
     pub left: usize,
-    /// Places after the query; 0 is causal, [`Window::UNLIMITED`] for all.
+    /// Positions after the query; 0 is causal, [`Window::UNLIMITED`] for all.
     pub right: usize,
 }
 
 impl Window {
-    /// A side without an end, flash-attn's −1: farther than any place.
+    /// A side without an end, flash-attn's −1: farther than any position.
     pub const UNLIMITED: usize = usize::MAX;
 
     fn visible(&self, query: usize) -> Range<usize> {
@@ -33,6 +33,60 @@ impl Pattern for Window {
     }
     fn hide(&self, first: Pair, scores: &mut [f32]) {
         ranges::keep(first.key, scores, once(self.visible(first.query)));
+    }
+}
+
+/// As it is chosen.
+#[cfg(feature = "settings")]
+pub(super) mod settings {
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize};
+    use whatwhere_settings::Refuses;
+
+    use crate::{
+        Error,
+        attention::pattern::role::{PatternContext, PatternSettings},
+    };
+
+    /// Window: a query sees `left` keys before its position and `right` after it.
+    /// Beltagy et al. 2020, <https://arxiv.org/abs/2004.05150>; Luong's local-m has left = right = 10
+    /// (`predicted` is his local-p). Cost length × window.
+    #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct Window {
+        /// Keys before the own position; default 128.
+        pub left: usize,
+        /// Keys after it; default 0, which is causal.
+        pub right: usize,
+    }
+
+    impl Default for Window {
+        fn default() -> Self {
+            Self { left: 128, right: 0 }
+        }
+    }
+
+    impl PatternSettings for Window {
+        fn check(&self) -> Result<(), Error> {
+            if self.left == 0 && self.right == 0 {
+                let reason =
+                    "a window of nothing but the own position mixes nothing; use 1 or more";
+                return Err(Error::setting("pattern.left", 0, reason));
+            }
+            Ok(())
+        }
+
+        fn build(&self, _context: &PatternContext) -> Result<Box<dyn super::Pattern>, Error> {
+            Ok(Box::new(super::Window { left: self.left, right: self.right }))
+        }
+
+        fn reach(&self) -> Option<usize> {
+            Some(self.left)
+        }
+
+        fn is_causal(&self) -> bool {
+            self.right == 0
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The gradient of the reference, step by step from the output back to the inputs.
 
 use crate::attention::{
-    Gradients, Score,
-    reference::{Formed, Reference, Row, Values, cosine, dot, feature::Side},
+    Gradients,
+    reference::{Formed, Reference, Row, Values, dot, feature::Side},
 };
 
 impl Reference<'_, '_> {
@@ -70,37 +70,6 @@ impl Reference<'_, '_> {
         }
     }
 
-    /// The gradients of a formed query and key; that of the additive weight is added to `d`.
-    fn compare_backward(
-        &self,
-        head: usize,
-        (q, k): (&[f64], &[f64]),
-        d_compared: f64,
-        d: &mut Score<Vec<f64>>,
-    ) -> (Vec<f64>, Vec<f64>) {
-        match (&self.values.learned.score, d) {
-            (Score::Dot { scale }, _) => {
-                let d_dot = f64::from(*scale) * d_compared;
-                (scaled(k, d_dot), scaled(q, d_dot))
-            }
-            (Score::Cosine { scale }, _) => {
-                let d_cosine = f64::from(*scale) * d_compared;
-                (scaled(&cosine_slope(q, k), d_cosine), scaled(&cosine_slope(k, q), d_cosine))
-            }
-            (Score::Additive { weight }, d) => {
-                let head = self.head_range(head);
-                let tanh: Vec<f64> = q.iter().zip(k).map(|(q, k)| (q + k).tanh()).collect();
-                if let Score::Additive { weight: d } = d {
-                    add(&mut d[head.clone()], scaled(&tanh, d_compared));
-                }
-                let d_sum: Vec<f64> = (tanh.iter().zip(&weight[head]))
-                    .map(|(tanh, weight)| d_compared * weight * (1.0 - tanh * tanh))
-                    .collect();
-                (d_sum.clone(), d_sum)
-            }
-        }
-    }
-
     /// Adds the gradients of queries, query bias, keys and δ from those of one head's formed vectors.
     fn form_head_backward(&self, batch: usize, head: usize, d_formed: &Formed, d: &mut Values) {
         for (query, d_formed) in d_formed.queries.iter().enumerate() {
@@ -128,16 +97,6 @@ fn softmax_backward(weights: &[f64], d_weights: &[f64]) -> Vec<f64> {
     weights.iter().zip(d_weights).map(|(weight, d)| weight * (d - mean)).collect()
 }
 
-/// The gradient of `cosine(a, b)` for `a`; 0 when either vector is 0.
-fn cosine_slope(a: &[f64], b: &[f64]) -> Vec<f64> {
-    let (square, norms) = (dot(a, a), dot(a, a).sqrt() * dot(b, b).sqrt());
-    if norms == 0.0 {
-        return vec![0.0; a.len()];
-    }
-    let cosine = cosine(a, b);
-    a.iter().zip(b).map(|(a, b)| b / norms - cosine * a / square).collect()
-}
-
 pub(super) fn add(sum: &mut [f64], terms: impl IntoIterator<Item = f64>) {
     for (sum, term) in sum.iter_mut().zip(terms) {
         *sum += term;
@@ -161,7 +120,7 @@ mod tests {
     use super::*;
     use crate::attention::{
         Angles, Attention, Bias, Buckets, DELTA_RANGE, Dropout, Feature, FeatureKind, Focus,
-        Inputs, Layout, Magnitude, Relative, Shape, alibi_slopes, alibi_table,
+        Inputs, Layout, Magnitude, Relative, Score, Shape, alibi_slopes, alibi_table,
         pattern::{Causal, Full},
         reference::values::widen,
     };
@@ -351,7 +310,7 @@ mod tests {
         ]
     }
 
-    /// Queries at places 2 to 4 and keys at places 1 to 4, under a causal pattern.
+    /// Queries at positions 2 to 4 and keys at positions 1 to 4, under a causal pattern.
     fn base() -> Attention<'static> {
         let shape = Shape {
             batch: 2,

@@ -10,12 +10,12 @@ pub(super) enum Side {
 }
 
 impl Reference<'_, '_> {
-    /// The vector that is compared for `x` at `place`: `x` with its channels turned,
+    /// The vector that is compared for `x` at `position`: `x` with its channels turned,
     /// followed by the sine halves of its polar channels.
-    pub(super) fn form(&self, head: usize, side: Side, place: usize, x: &[f64]) -> Vec<f64> {
+    pub(super) fn form(&self, head: usize, side: Side, position: usize, x: &[f64]) -> Vec<f64> {
         let mut formed = x.to_vec();
         for (i, feature) in self.attention.features.iter().enumerate() {
-            for turn in self.turns(i, head, side, place) {
+            for turn in self.turns(i, head, side, position) {
                 match feature.kind {
                     FeatureKind::Rotary { .. } => {
                         let (a, b) = turn.channels;
@@ -36,7 +36,7 @@ impl Reference<'_, '_> {
     /// The gradient of `x`; those of δ are added to `d_features`.
     pub(super) fn form_backward(
         &self,
-        (head, side, place): (usize, Side, usize),
+        (head, side, position): (usize, Side, usize),
         x: &[f64],
         d_formed: &[f64],
         d_features: &mut [Feature<Vec<f64>>],
@@ -44,7 +44,7 @@ impl Reference<'_, '_> {
         let (d_first, mut d_sines) = d_formed.split_at(x.len());
         let mut d_x = d_first.to_vec();
         for (i, feature) in self.attention.features.iter().enumerate() {
-            for turn in self.turns(i, head, side, place) {
+            for turn in self.turns(i, head, side, position) {
                 match feature.kind {
                     FeatureKind::Rotary { .. } => {
                         let (a, b) = turn.channels;
@@ -70,14 +70,14 @@ impl Reference<'_, '_> {
         d_x
     }
 
-    /// The turns of feature number `i` at a place, in the order of its frequencies; none in other heads.
-    fn turns(&self, i: usize, head: usize, side: Side, place: usize) -> Vec<Turn> {
+    /// The turns of feature number `i` at a position, in the order of its frequencies; none in other heads.
+    fn turns(&self, i: usize, head: usize, side: Side, position: usize) -> Vec<Turn> {
         let feature = &self.values.learned.features[i];
         let (start, width) = (feature.channels.start, feature.channels.len());
         if width == 0 || !feature.heads.contains(&head) {
             return Vec::new();
         }
-        let (cos, sin) = feature.angles.at(place);
+        let (cos, sin) = feature.angles.at(position);
         let tables = cos.iter().copied().map(f64::from).zip(sin.iter().copied().map(f64::from));
         let turns = tables.enumerate().map(|(frequency, (cos, sin))| match feature.kind {
             FeatureKind::Rotary { layout } => {

@@ -1,4 +1,4 @@
-//! Where the rows, keys and vectors of a call lie in its slices, and at which places they stand.
+//! Where the rows, keys and vectors of a call lie in its slices, and at which positions they stand.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ impl Reference<'_, '_> {
         })
     }
 
-    /// The places of a pair.
+    /// The positions of a pair.
     pub(super) fn pair(&self, row: Row, key: usize) -> Pair {
         Pair {
             batch: row.batch,
@@ -31,7 +31,7 @@ impl Reference<'_, '_> {
         }
     }
 
-    /// Key place − query place.
+    /// Key position − query position.
     pub(super) fn distance(&self, row: Row, key: usize) -> isize {
         let pair = self.pair(row, key);
         pair.key as isize - pair.query as isize

@@ -14,13 +14,14 @@ mod backward;
 mod bias;
 mod feature;
 mod layout;
+mod score;
 mod values;
 
 pub use values::Values;
 
 use crate::{
     Error,
-    attention::{Attention, Inputs, Score, pattern::Pair, reference::feature::Side},
+    attention::{Attention, Inputs, pattern::Pair, reference::feature::Side},
     error::expect_len,
 };
 
@@ -146,8 +147,8 @@ impl<'c, 'a> Reference<'c, 'a> {
     fn form_head(&self, batch: usize, head: usize) -> Formed {
         let shape = &self.attention.shape;
         let queries = (0..shape.queries).map(|query| {
-            let place = self.attention.first_query + query;
-            self.form(head, Side::Query, place, &self.biased_query(Row { batch, head, query }))
+            let position = self.attention.first_query + query;
+            self.form(head, Side::Query, position, &self.biased_query(Row { batch, head, query }))
         });
         let keys = (0..shape.keys).map(|key| {
             let k = &self.values.k[self.k_range(batch, head, key)];
@@ -172,17 +173,6 @@ impl<'c, 'a> Reference<'c, 'a> {
         }
     }
 
-    fn compare(&self, head: usize, q: &[f64], k: &[f64]) -> f64 {
-        match &self.values.learned.score {
-            Score::Dot { scale } => f64::from(*scale) * dot(q, k),
-            Score::Cosine { scale } => f64::from(*scale) * cosine(q, k),
-            Score::Additive { weight } => {
-                let weight = &weight[self.head_range(head)];
-                q.iter().zip(k).zip(weight).map(|((q, k), w)| w * (q + k).tanh()).sum()
-            }
-        }
-    }
-
     /// The value a weight mixes: `v`, and the relative value of the distance.
     fn value(&self, row: Row, key: usize) -> Vec<f64> {
         let v = &self.values.v[self.v_range(row, key)];
@@ -197,13 +187,12 @@ impl<'c, 'a> Reference<'c, 'a> {
 
     /// What dropout and focus multiply a weight by.
     fn weight_factor(&self, row: Row, key: usize) -> f64 {
-        let Pair { batch, head, query, key: place } = self.pair(row, key);
-        let dropout = self
-            .attention
-            .dropout
-            .map_or(1.0, |dropout| f64::from(dropout.row(batch, head, query).factor(place as u32)));
+        let Pair { batch, head, query, key: position } = self.pair(row, key);
+        let dropout = self.attention.dropout.map_or(1.0, |dropout| {
+            f64::from(dropout.row(batch, head, query).factor(position as u32))
+        });
         let focus = self.values.learned.focus.as_ref().map_or(1.0, |focus| {
-            let off = place as f64 - focus.centers[self.row_index(row)];
+            let off = position as f64 - focus.centers[self.row_index(row)];
             (-off * off / (2.0 * f64::from(focus.deviation).powi(2))).exp()
         });
         dropout * focus
@@ -227,10 +216,4 @@ fn softmax(row: &mut [f64]) -> f64 {
 
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
-}
-
-/// 0 when either vector is 0.
-fn cosine(a: &[f64], b: &[f64]) -> f64 {
-    let norms = dot(a, a).sqrt() * dot(b, b).sqrt();
-    if norms == 0.0 { 0.0 } else { dot(a, b) / norms }
 }

@@ -1,26 +1,11 @@
-//! Tables of results, once for all who show them: as aligned text, and as HTML.
+//! The tables of a comparison that people read: its ranking, its lengths, its arithmetic.
 
-use std::fmt::Write;
-
+use super::Table;
 use crate::{
-    chart::escape,
-    results::{CellResult, LengthResult, Measure, Outcome, Results},
+    results::{CellResult, Measure, Outcome, Results},
     statistics::{Summary, Verdict},
     verdict::{figure, speed},
 };
-
-/// Rows of words and figures under a head.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Table {
-    /// What columns are; the first is the name of a row.
-    pub head: Vec<String>,
-    /// As many entries as the head has, or fewer.
-    pub rows: Vec<Vec<String>>,
-    /// Rows that have words in place of figures: name and words.
-    pub words: Vec<(String, String)>,
-    /// What has to be known to read it, a sentence each.
-    pub notes: Vec<String>,
-}
 
 impl Results {
     /// Cells, best first; those that were not trained last, with the reason.
@@ -114,43 +99,23 @@ impl Results {
 
     /// Loss at every length, with the scalings of rotary in rows of their own; nothing if only one was read.
     pub fn lengths_table(&self) -> Option<Table> {
-        let first = self.cells.iter().find(|cell| !cell.lengths.is_empty());
-        let plain =
-            first.into_iter().flat_map(|cell| &cell.lengths).filter(|at| at.scaling.is_none());
-        let lengths: Vec<usize> = plain.map(|at| at.length).collect();
+        let lengths = self.lengths();
         if lengths.len() < 2 {
             return None;
         }
         let head = std::iter::once(String::new());
         let head = head.chain(lengths.iter().map(|length| format!("at {length}"))).collect();
-        let unit = match self.measure {
-            Measure::BitsPerByte => Measure::BitsPerByte,
-            _ => Measure::Loss,
-        };
         let mut table = Table { head, ..Table::default() };
         table.notes.push(format!(
             "In {}, read at windows of other lengths without training.",
-            unit.unit()
+            self.measure.at_lengths().unit()
         ));
         for cell in self.ranking() {
-            let mut ways: Vec<Option<&str>> =
-                cell.lengths.iter().map(|at| at.scaling.as_deref()).collect();
-            ways.sort_unstable();
-            ways.dedup();
-            for way in ways {
-                let of = |length: &usize| {
-                    let is =
-                        |at: &&LengthResult| at.length == *length && at.scaling.as_deref() == way;
-                    cell.lengths.iter().find(is)
-                };
-                let scaled = way.map_or(String::new(), |way| format!(" with {way} scaling"));
-                let mut row = vec![format!("{}{scaled}", cell.name)];
+            for curve in cell.length_curves() {
+                let mut row = vec![curve.name(&cell.name)];
                 for length in &lengths {
-                    let at = of(length);
-                    row.push(match at {
-                        Some(at) => shown(at.measured(self.measure)),
-                        None => String::new(),
-                    });
+                    let at = curve.at(*length);
+                    row.push(at.map_or(String::new(), |at| shown(at.measured(self.measure))));
                     if let Some(reason) = at.and_then(|at| at.missing.as_ref()) {
                         let note = format!("– at {length}: {reason}.");
                         if !table.notes.contains(&note) {
@@ -185,94 +150,10 @@ impl Results {
     }
 }
 
-impl Table {
-    /// Columns of text: the first to the left, all others to the right.
-    pub fn text(&self) -> String {
-        let all = || std::iter::once(&self.head).chain(&self.rows);
-        let length = |text: &String| text.chars().count();
-        let names = self.words.iter().map(|(name, _)| length(name));
-        let width = |column: usize| {
-            let widest = all().filter_map(|row| row.get(column)).map(length).max().unwrap_or(0);
-            if column == 0 { widest.max(names.clone().max().unwrap_or(0)) } else { widest }
-        };
-        let widths: Vec<usize> = (0..self.head.len()).map(width).collect();
-        let first = widths.first().copied().unwrap_or(0);
-        let mut text = String::new();
-        for row in all() {
-            let mut line = String::new();
-            for (column, (entry, width)) in row.iter().zip(&widths).enumerate() {
-                // Writing to a string cannot fail.
-                let _ = match column {
-                    0 => write!(line, "{entry:<width$}"),
-                    _ => write!(line, "  {entry:>width$}"),
-                };
-            }
-            text += line.trim_end();
-            text.push('\n');
-        }
-        for (name, words) in &self.words {
-            let _ = writeln!(text, "{name:<first$}  {words}");
-        }
-        text
-    }
-
-    /// A table that scrolls by itself where it is wider than the page, and its notes.
-    pub fn html(&self) -> String {
-        let row = |tag: &str, cells: &[String]| {
-            let cells: String =
-                cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect();
-            format!("<tr>{cells}</tr>\n")
-        };
-        let mut html = format!(
-            "<div class=\"scroll\"><table>\n<thead>{}</thead>\n<tbody>",
-            row("th", &self.head)
-        );
-        html.extend(self.rows.iter().map(|cells| row("td", cells)));
-        for (name, words) in &self.words {
-            let span = self.head.len().saturating_sub(1).max(1);
-            html += &format!(
-                "<tr><td>{}</td><td colspan=\"{span}\" class=\"reason\">{}</td></tr>\n",
-                escape(name),
-                escape(words)
-            );
-        }
-        html += "</tbody></table></div>\n";
-        if !self.notes.is_empty() {
-            html += &format!("<p class=\"note\">{}</p>\n", escape(&self.notes.join(" ")));
-        }
-        html
-    }
-}
-
 fn shown(summary: Option<Summary>) -> String {
     summary.map_or(dash(), |summary| figure(&summary))
 }
 
 fn dash() -> String {
     "–".into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_is_aligned_and_html_escaped() {
-        let table = Table {
-            head: ["", "loss"].map(Into::into).into(),
-            rows: vec![
-                ["a & b", "1.5"].map(Into::into).into(),
-                ["c", "12.25"].map(Into::into).into(),
-            ],
-            words: vec![("longer name".into(), "failed: why".into())],
-            notes: vec!["A note.".into()],
-        };
-        assert_eq!(
-            table.text(),
-            "              loss\na & b          1.5\nc            12.25\nlonger name  failed: why\n"
-        );
-        let html = table.html();
-        assert!(html.contains("<td>a &amp; b</td><td>1.5</td>"), "{html}");
-        assert!(html.contains("colspan=\"1\"") && html.contains("A note."), "{html}");
-    }
 }

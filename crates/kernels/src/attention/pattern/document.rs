@@ -14,7 +14,7 @@ pub struct Documents {
 }
 
 impl Documents {
-    /// The places where documents start, ascending, one list for all sequences or one for each; a
+    /// The positions where documents start, ascending, one list for all sequences or one for each; a
     /// sequence beyond several lists sees nothing.
     ///
     /// The last document has no end, and a start at 0 may be left out. flash-attn's `cu_seqlens` can be
@@ -32,7 +32,7 @@ impl Documents {
         }
     }
 
-    /// The places of the query's document.
+    /// The positions of the query's document.
     fn visible(&self, batch: usize, query: usize) -> Range<usize> {
         let Some(starts) = self.starts.get(batch) else { return 0..0 };
         let next = starts.partition_point(|&start| start <= query);
@@ -54,6 +54,43 @@ impl Pattern for Documents {
     }
     fn check(&self, shape: &Shape) -> Result<(), Error> {
         self.starts.check(shape)
+    }
+}
+
+/// As it is chosen.
+#[cfg(feature = "settings")]
+pub(super) mod settings {
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize};
+    use whatwhere_settings::Refuses;
+
+    use crate::{
+        Error,
+        attention::pattern::role::{PatternContext, PatternSettings},
+    };
+
+    /// Document: a query sees the keys of its own document.
+    /// Krell et al. 2021, <https://arxiv.org/abs/2107.02027>. For texts packed into one sequence; the call says where they start.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct Document {}
+
+    impl PatternSettings for Document {
+        fn build(&self, context: &PatternContext) -> Result<Box<dyn super::Pattern>, Error> {
+            let starts = context.documents.ok_or_else(|| {
+                let reason = "the call must say where documents start (`Input::documents`)";
+                Error::setting("pattern", "document", reason)
+            })?;
+            Ok(Box::new(super::Documents::new(starts.to_vec())?))
+        }
+
+        fn is_causal(&self) -> bool {
+            false
+        }
+
+        fn needs_documents(&self) -> bool {
+            true
+        }
     }
 }
 
