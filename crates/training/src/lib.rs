@@ -44,6 +44,7 @@ pub mod imported;
 pub mod interrupt;
 pub mod journal;
 mod keys;
+mod language;
 mod learner;
 pub mod lock;
 mod logits;

@@ -44,7 +44,7 @@ pub struct Generation {
 }
 
 /// How a translation is searched.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Translation {
     /// Beginnings kept side by side; 1 is greedy. Default 4.
@@ -53,11 +53,16 @@ pub struct Translation {
     pub length_penalty: f32,
     /// Tokens beyond the length of the longest source of a batch; default 50.
     pub longer: usize,
+    /// The language of the sources, where an imported model has several: `en`, or its token, `eng_Latn`; default what its
+    /// tokenizer says.
+    pub from_language: Option<String>,
+    /// The language to translate to; default what the model's files say.
+    pub to_language: Option<String>,
 }
 
 impl Default for Translation {
     fn default() -> Self {
-        Self { beam: 4, length_penalty: 0.6, longer: 50 }
+        Self { beam: 4, length_penalty: 0.6, longer: 50, from_language: None, to_language: None }
     }
 }
 
@@ -238,12 +243,15 @@ impl Run {
         if translation.beam == 0 {
             return Err(Error::setting("beam", 0, "expected at least 1"));
         }
+        let languages = self.languages(translation)?;
         let mut beam = Beam {
             width: translation.beam,
             length_penalty: translation.length_penalty,
             limit: 1,
-            begin,
+            begin: languages.begin.unwrap_or(begin),
             end,
+            forced: languages.forced,
+            never: tokenizer.padding().filter(|padding| *padding != end),
         };
         let mut out: Vec<Result<String, Error>> = Vec::with_capacity(lines.len());
         let mut sources = Vec::with_capacity(lines.len());
@@ -252,7 +260,7 @@ impl Run {
             if line.trim().is_empty() {
                 continue;
             }
-            match self.encode_source(line) {
+            match self.encode_in(line, languages) {
                 Ok(tokens) => sources.push((index, tokens)),
                 Err(error) => out[index] = Err(error),
             }
@@ -268,7 +276,8 @@ impl Run {
                 let found = beam.search(self.model(), &padded(batch, longest, padding))?;
                 for ((index, _), found) in batch.iter().zip(found) {
                     let best = found.first().expect("a search finds at least one target");
-                    out[*index] = Ok(tokenizer.decode(&best.tokens));
+                    let forced = usize::from(languages.forced.is_some()).min(best.tokens.len());
+                    out[*index] = Ok(tokenizer.decode(&best.tokens[forced..]));
                 }
                 Ok(())
             };

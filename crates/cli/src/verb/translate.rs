@@ -26,6 +26,12 @@ pub(crate) struct Translate {
     /// α of the length penalty; 0 favours short translations.
     #[arg(long, default_value_t = 0.6, allow_negative_numbers = true)]
     length_penalty: f32,
+    /// The language of the lines, for imported models of several: en, or its token, such as eng_Latn.
+    #[arg(long, value_name = "LANGUAGE")]
+    from_language: Option<String>,
+    /// The language to translate to, as above; without it, what the model's files say.
+    #[arg(long, value_name = "LANGUAGE")]
+    to_language: Option<String>,
     /// Print one JSON object for each line.
     #[arg(long)]
     json: bool,
@@ -36,6 +42,8 @@ pub(crate) fn run(args: &Translate) -> anyhow::Result<()> {
     let translation = Translation {
         beam: args.beam,
         length_penalty: args.length_penalty,
+        from_language: args.from_language.clone(),
+        to_language: args.to_language.clone(),
         ..Translation::default()
     };
     // At a terminal each line is answered as it comes.

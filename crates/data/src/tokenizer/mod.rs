@@ -210,6 +210,16 @@ impl Tokenizer {
         })
     }
 
+    /// The token that its file calls by this name.
+    pub fn id(&self, name: &str) -> Option<u32> {
+        self.inner.token_to_id(name)
+    }
+
+    /// What its file calls a token.
+    pub fn name(&self, token: u32) -> Option<&str> {
+        self.names.get(token as usize).map(String::as_str)
+    }
+
     /// Number of tokens, special ones included.
     pub fn vocabulary(&self) -> usize {
         self.names.len()

@@ -50,11 +50,11 @@ class Model:
             raise ValueError(f"limit = {limit}, expected 0 or more tokens")
         return self._native.generate(prompt, limit, list(stop), json.dumps(sampling))
 
-    def translate(self, sentences: Sequence[str], **search: float) -> list[str]:
+    def translate(self, sentences: Sequence[str], **search: float | str) -> list[str]:
         """Each sentence translated, in the order given; for an encoder-decoder.
 
         `search` has the words of the command line: beam (4; 1 is greedy), length_penalty (0.6), longer (50 tokens beyond
-        the longest source).
+        the longest source), and for imported models of several languages from_language and to_language ("en", or a token).
         """
         if isinstance(sentences, str):
             raise ValueError("sentences is one string, expected a list of them")

@@ -21,6 +21,10 @@ pub struct Beam {
     pub begin: u32,
     /// The token that ends it.
     pub end: u32,
+    /// The token that every target has after the one that begins it, such as its language, if any.
+    pub forced: Option<u32>,
+    /// A token that no target has, such as padding, if any.
+    pub never: Option<u32>,
 }
 
 /// A target that was found.
@@ -66,6 +70,7 @@ impl Beam {
                 .map(|(tokens, _)| &tokens[tokens.len() - 1..])
                 .collect();
             let mut logits = logits(model, &rows, 1, &mut state)?;
+            logits.iter_mut().for_each(|logits| self.restrict(logits, length));
             let mut order = Vec::new();
             let mut row = 0;
             for search in &mut searches {
@@ -93,6 +98,20 @@ impl Beam {
         Ok(found)
     }
 
+    /// Leaves the tokens that may come next.
+    fn restrict(&self, logits: &mut [f32], length: usize) {
+        match self.forced.filter(|_| length == 1) {
+            Some(forced) => {
+                let others = logits.iter_mut().enumerate().filter(|(i, _)| *i != forced as usize);
+                others.for_each(|(_, logit)| *logit = f32::NEG_INFINITY);
+            }
+            None => {
+                let never = self.never.and_then(|never| logits.get_mut(never as usize));
+                never.into_iter().for_each(|logit| *logit = f32::NEG_INFINITY);
+            }
+        }
+    }
+
     /// Extends every open beginning by one token, and returns whose each new one is. Leaves none open when the search is
     /// decided.
     fn advance(&self, search: &mut Search, logits: &mut [Vec<f32>], length: usize) -> Vec<usize> {
@@ -112,6 +131,7 @@ impl Beam {
                 (parent, token, before + f64::from(logits[token as usize]) - log_total)
             }));
         }
+        candidates.retain(|(.., log_probability)| *log_probability != f64::NEG_INFINITY);
         candidates.sort_by(|a, b| b.2.total_cmp(&a.2).then((a.0, a.1).cmp(&(b.0, b.1))));
         let mut open = Vec::with_capacity(self.width);
         let mut parents = Vec::with_capacity(self.width);

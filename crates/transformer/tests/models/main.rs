@@ -167,7 +167,15 @@ fn a_beam_of_one_writes_what_greedy_writes() {
     let device = Device::flex();
     let model = settings("encoder_decoder", "").build(9, &device).unwrap();
     let source = rows(3, 6);
-    let beam = Beam { width: 1, length_penalty: 0.6, limit: 12, begin: 1, end: 2 };
+    let beam = Beam {
+        width: 1,
+        length_penalty: 0.6,
+        limit: 12,
+        begin: 1,
+        end: 2,
+        forced: None,
+        never: None,
+    };
     let found = beam.search(&model, &source).unwrap();
     for (row, found) in found.iter().enumerate() {
         let one = self::row(&source, row);
@@ -187,6 +195,33 @@ fn a_beam_of_one_writes_what_greedy_writes() {
     }
 }
 
+#[test]
+fn a_forced_token_comes_first_and_a_banned_one_never() {
+    let device = Device::flex();
+    let model = settings("encoder_decoder", "").build(9, &device).unwrap();
+    let source = rows(3, 6);
+    let free = Beam {
+        width: 3,
+        length_penalty: 0.6,
+        limit: 12,
+        begin: 1,
+        end: 2,
+        forced: None,
+        never: None,
+    };
+    let without = free.search(&model, &source).unwrap();
+    let common = without.iter().flatten().flat_map(|found| &found.tokens).copied();
+    let never = common.max_by_key(|token| {
+        without.iter().flatten().flat_map(|found| &found.tokens).filter(|t| *t == token).count()
+    });
+    let beam = Beam { forced: Some(7), never, ..free };
+    for found in beam.search(&model, &source).unwrap().iter().flatten() {
+        assert_eq!(found.tokens.first(), Some(&7));
+        assert!(!found.tokens[1..].iter().any(|token| Some(*token) == never), "{found:?}");
+        assert!(found.log_probability.is_finite());
+    }
+}
+
 /// On a vocabulary this small every target up to the limit can be scored.
 #[test]
 fn a_wide_beam_finds_the_best_target() {
@@ -196,7 +231,8 @@ fn a_wide_beam_finds_the_best_target() {
     let (begin, end, limit) = (0, 1, 3);
     let model = small.build(4, &device).unwrap();
     let source = Sequences::from_rows(&[vec![2, 3, 2], vec![3, 3, 2]]);
-    let beam = Beam { width: 64, length_penalty: 0.6, limit, begin, end };
+    let beam =
+        Beam { width: 64, length_penalty: 0.6, limit, begin, end, forced: None, never: None };
     let found = beam.search(&model, &source).unwrap();
     for (row, found) in found.iter().enumerate() {
         let one = self::row(&source, row);

@@ -37,7 +37,7 @@ pub(super) const ALBERT: Family =
     Family { types: &["albert"], prefix: "albert.", settings: albert, names: albert_names };
 
 /// The sizes by their names in most of them.
-fn common(config: &Config, position: Settings) -> Result<Settings> {
+pub(super) fn common(config: &Config, position: Settings) -> Result<Settings> {
     let activation = config.word_if("hidden_act")?.unwrap_or("gelu".into());
     config.only("position_embedding_type", "absolute")?;
     config.understood(&["max_position_embeddings", "gradient_checkpointing"]);
@@ -71,13 +71,13 @@ fn stream(config: &Config, keys: [&str; 4], position: Settings) -> Result<Settin
 }
 
 /// The head, where the file has one: a transform by the name of its dense layer, and a bias.
-fn head(config: &Config, settings: Settings, dense: &str, bias: &str) -> Settings {
+pub(super) fn head(config: &Config, settings: Settings, dense: &str, bias: &str) -> Settings {
     settings
         .set_unless("output_transform", false, config.has(&format!("{dense}.weight")))
         .set_unless("output_bias", false, config.has(bias))
 }
 
-fn learned(config: &Config, dropped: usize) -> Result<Settings> {
+pub(super) fn learned(config: &Config, dropped: usize) -> Result<Settings> {
     let length = config.count("max_position_embeddings")?.saturating_sub(dropped);
     Ok(Settings::kind("learned").set("length", length))
 }
@@ -166,7 +166,7 @@ fn albert(config: &Config) -> Result<Settings> {
 }
 
 /// Embeddings, places, types and their norm.
-fn embeddings(prefix: &str, dropped: usize) -> Names {
+pub(super) fn embeddings(prefix: &str, dropped: usize) -> Names {
     let theirs = format!("{prefix}.embeddings");
     let places = if dropped == 0 { vec![] } else { vec![Turn::DropRows(dropped)] };
     Names::default()
@@ -183,15 +183,14 @@ fn embeddings(prefix: &str, dropped: usize) -> Names {
         .ignore(&format!("{prefix}.pooler.dense.bias"))
 }
 
-/// BERT's layers.
-fn layers(names: Names, prefix: &str) -> Names {
+/// Names of an attention's parts in most of them.
+const PARTS: [&str; 4] = ["self.query", "self.key", "self.value", "output.dense"];
+
+/// BERT's layers, with the names of an attention's parts.
+pub(super) fn layers(names: Names, prefix: &str, parts: [&str; 4]) -> Names {
     let (block, ours) = (format!("{prefix}.encoder.layer.{{}}"), "encoder.blocks.{}");
     names
-        .attention(
-            &format!("{block}.attention"),
-            ["self.query", "self.key", "self.value", "output.dense"],
-            &format!("{ours}.attention"),
-        )
+        .attention(&format!("{block}.attention"), parts, &format!("{ours}.attention"))
         .norm(&format!("{block}.attention.output.LayerNorm"), &format!("{ours}.attention_norm"))
         .linear(&format!("{block}.intermediate.dense"), &format!("{ours}.feed_forward.up"))
         .linear(&format!("{block}.output.dense"), &format!("{ours}.feed_forward.down"))
@@ -199,7 +198,7 @@ fn layers(names: Names, prefix: &str) -> Names {
 }
 
 /// The head: its dense layer, norm, bias, and a matrix that may be the embeddings again.
-fn scores(names: Names, dense: &str, norm: &str, bias: &str, decoder: &str) -> Names {
+pub(super) fn scores(names: Names, dense: &str, norm: &str, bias: &str, decoder: &str) -> Names {
     names
         .linear(dense, "output_transform.linear")
         .norm(norm, "output_transform.norm")
@@ -221,11 +220,11 @@ fn cls(names: Names) -> Names {
 }
 
 fn bert_names(_config: &Config) -> Result<Names> {
-    Ok(cls(layers(embeddings("bert", 0), "bert")))
+    Ok(cls(layers(embeddings("bert", 0), "bert", PARTS)))
 }
 
 fn roformer_names(_config: &Config) -> Result<Names> {
-    Ok(cls(layers(embeddings("roformer", 0), "roformer"))
+    Ok(cls(layers(embeddings("roformer", 0), "roformer", PARTS))
         .linear("roformer.embeddings_project", "encoder.embedding_projection")
         .ignore("roformer.encoder.embed_positions.weight"))
 }
@@ -235,11 +234,12 @@ fn roberta_head(names: Names) -> Names {
 }
 
 fn roberta_names(config: &Config) -> Result<Names> {
-    Ok(roberta_head(layers(embeddings("roberta", before_text(config)?), "roberta")))
+    Ok(roberta_head(layers(embeddings("roberta", before_text(config)?), "roberta", PARTS)))
 }
 
 fn longformer_names(config: &Config) -> Result<Names> {
-    let names = roberta_head(layers(embeddings("longformer", before_text(config)?), "longformer"));
+    let names =
+        roberta_head(layers(embeddings("longformer", before_text(config)?), "longformer", PARTS));
     // Projections of global tokens, of which an imported model has none.
     let parts = ["query", "key", "value"].into_iter().flat_map(|part| {
         let theirs = format!("longformer.encoder.layer.{{}}.attention.self.{part}_global");

@@ -3,6 +3,7 @@
 mod bart;
 mod bert;
 mod bloom;
+mod deberta;
 mod gemma;
 mod gpt2;
 mod llama;
@@ -47,6 +48,7 @@ pub(crate) const FAMILIES: &[Family] = &[
     bert::ROBERTA,
     bert::ROFORMER,
     bloom::FAMILY,
+    deberta::FAMILY,
     gemma::GEMMA,
     gemma::GEMMA2,
     gemma::GEMMA3,
@@ -90,6 +92,7 @@ pub(crate) fn heads(settings: &ModelSettings) -> BTreeSet<String> {
     let transforms = [
         "cls.predictions.transform.dense.weight",
         "lm_head.dense.weight",
+        "lm_predictions.lm_head.dense.weight",
         "vocab_transform.weight",
         "predictions.dense.weight",
         "head.dense.weight",
@@ -97,6 +100,7 @@ pub(crate) fn heads(settings: &ModelSettings) -> BTreeSet<String> {
     let biases = [
         "cls.predictions.bias",
         "lm_head.bias",
+        "lm_predictions.lm_head.bias",
         "vocab_projector.bias",
         "predictions.bias",
         "decoder.bias",

@@ -83,8 +83,8 @@ const REFUSED: &[(&[&str], &str)] = &[
         "made of sequences that change their length from layer to layer",
     ),
     (
-        &["deberta", "deberta-v2"],
-        "made of disentangled attention, which is not among our positions yet",
+        &["deberta"],
+        "the first DeBERTa, whose queries, keys and values are one matrix with biases of their own; deberta-v2 is read",
     ),
     (&["umt5"], "a T5 with a table of buckets in every layer, which is not written yet"),
 ];
