@@ -7,5 +7,7 @@ mod entries;
 mod fixtures;
 mod gguf;
 mod readers;
+mod trained;
 mod weights;
 mod writer;
+mod written;
