@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use whatwhere_interop::{Weights, to_gguf, to_huggingface};
+use whatwhere_interop::{Weights, to_gguf, to_huggingface, to_onnx};
 
 /// What to export, and what for.
 #[derive(Args, Clone, Debug)]
@@ -33,6 +33,8 @@ enum Target {
     Huggingface,
     /// llama.cpp: one file with the weights, the tokenizer and the chat template.
     Gguf,
+    /// onnxruntime and others: the model as a graph of standard operators, whatever its settings are.
+    Onnx,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -61,6 +63,7 @@ pub(crate) fn run(args: &Export) -> anyhow::Result<()> {
             };
             to_gguf(&args.run, &args.out, weights)?
         }
+        Target::Onnx => to_onnx(&args.run, &args.out)?,
     };
     let mut out = io::stdout();
     if args.json {
