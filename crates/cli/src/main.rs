@@ -63,7 +63,7 @@ enum Verb {
     Compare(compare::Compare),
     /// Turn a model of others into a run folder: Hugging Face folders and GGUF files.
     Import(import::Import),
-    /// Write a run folder as transformers reads it.
+    /// Write a run folder for transformers, llama.cpp or onnxruntime.
     Export(export::Export),
     /// Print logits of token ids, for programs.
     Logits(logits::Logits),

@@ -139,7 +139,29 @@ fn a_trained_run_goes_out_and_comes_back_with_its_logits() {
         let (first, again) = (logits(name), logits(&format!("{name}-back")));
         assert!(first.starts_with("{\"logits\"") && first == again);
     }
+    for kind in ["f32", "f16", "q8_0"] {
+        let file = at(&format!("{kind}.gguf"));
+        let exported =
+            run(&["export", &at("llama"), "--to", "gguf", "--weights", kind, "--out", &file], "");
+        assert!(exported.status.success(), "{}", text(&exported.stderr));
+        let imported = run(&["import", &file, "--out", &at(&format!("{kind}-back"))], "");
+        assert!(imported.status.success(), "{}", text(&imported.stderr));
+    }
+    let logits = |out: &str| text(&run(&["logits", &at(out), "--json"], "1 2 3 4\n").stdout);
+    assert_eq!(logits("llama"), logits("f32-back"));
+    let tokens =
+        |out: &str| text(&run(&["generate", &at(out), "the cat", "--temperature", "0"], "").stdout);
+    assert_eq!(tokens("llama"), tokens("f32-back"));
     train("polar", "alternate = [{ position = 'polar' }]");
+    let exported = run(&["export", &at("polar"), "--to", "onnx", "--out", &at("polar-onnx")], "");
+    assert!(exported.status.success(), "{}", text(&exported.stderr));
+    assert!(folder.path().join("polar-onnx/model.onnx").is_file());
+    for target in ["huggingface", "gguf"] {
+        let refused = run(&["export", &at("polar"), "--to", target, "--out", &at("no")], "");
+        let message = text(&refused.stderr);
+        assert!(message.contains("--to onnx carries every setting"), "{message}");
+        assert!(!folder.path().join("no").exists());
+    }
     let refused = run(&["export", &at("polar"), "--to", "huggingface", "--out", &at("no")], "");
     assert!(
         text(&refused.stderr).contains("no family of transformers"),

@@ -1,4 +1,4 @@
-//! Tensors of theirs as parameters of ours, and back, by the table of a family.
+//! Tensors of theirs as parameters of ours, by the table of a family; [`crate::give`] goes back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::{
     error::Result,
     table::{Names, Row, at, fits},
     tensors::{Array, Tensors},
-    turn::{Heads, Split, Turn},
+    turn::{Heads, Turn},
 };
 
 /// Where tensors come from.
@@ -117,7 +117,7 @@ pub(crate) fn take(
 }
 
 /// A row for each layer: the name of theirs, and the groups of names of ours that it makes.
-fn pairs(row: &Row, settings: &ModelSettings) -> Vec<(String, Vec<Vec<String>>)> {
+pub(crate) fn pairs(row: &Row, settings: &ModelSettings) -> Vec<(String, Vec<Vec<String>>)> {
     let is_each = |name: &String| name.contains("{}");
     let group = |layer: usize| row.ours.iter().map(|name| at(name, layer)).collect::<Vec<_>>();
     if !row.ours.iter().any(is_each) {
@@ -189,7 +189,7 @@ fn their_shape(row: &Row, ours: &[&[usize]]) -> Option<Vec<usize>> {
 }
 
 /// The heads of the attention that a parameter belongs to.
-fn heads(name: &str, settings: &ModelSettings) -> Result<Heads> {
+pub(crate) fn heads(name: &str, settings: &ModelSettings) -> Result<Heads> {
     let site = match name {
         name if name.starts_with("encoder.") => Site::Encoder,
         name if name.contains(".cross.") => Site::Cross,
@@ -201,79 +201,4 @@ fn heads(name: &str, settings: &ModelSettings) -> Result<Heads> {
     let heads = found.heads;
     let head_dim = found.head_dim.unwrap_or(settings.width / heads.max(1));
     Ok(Heads { heads, kv_heads: found.kv_heads.unwrap_or(heads), head_dim })
-}
-
-/// Their tensors from our model's parameters.
-pub(crate) fn give(
-    names: &Names,
-    parameters: &[Parameter],
-    settings: &ModelSettings,
-) -> Result<BTreeMap<String, Array>> {
-    let ours: BTreeMap<&str, &Parameter> =
-        parameters.iter().map(|parameter| (parameter.name.as_str(), parameter)).collect();
-    let mut given = BTreeMap::new();
-    let mut said: BTreeSet<String> = BTreeSet::new();
-    for row in &names.0 {
-        for (theirs, groups) in pairs(row, settings) {
-            for group in groups {
-                if !group.iter().all(|name| ours.contains_key(name.as_str())) {
-                    continue;
-                }
-                let heads = heads(&group[0], settings)?;
-                if let Some(fill) = &row.fill {
-                    let other = |name: &&String| {
-                        let values = &ours[name.as_str()].values;
-                        let filled = fill.iter().cycle().take(values.len());
-                        !said.contains(*name) && !values.iter().eq(filled)
-                    };
-                    if let Some(name) = group.iter().find(other) {
-                        let reason =
-                            format!("learned values, and the family has {:?} there", fill[0]);
-                        return Err(Error::Refused(format!("{name}: {reason}")));
-                    }
-                    continue;
-                }
-                let array = back(row, &group, &ours, heads).ok_or_else(|| {
-                    Error::Refused(format!("{theirs}: {group:?} do not go together"))
-                })?;
-                said.extend(group);
-                if theirs.contains("{h}") {
-                    for (head, values) in array.values.chunks(heads.head_dim).enumerate() {
-                        let array = Array { shape: vec![values.len()], values: values.to_vec() };
-                        given.insert(theirs.replace("{h}", &head.to_string()), array);
-                    }
-                    continue;
-                }
-                match given.get(&theirs) {
-                    Some(other) if *other != array => {
-                        let reason = "the layers differ, and the family has one for all of them";
-                        return Err(Error::Refused(format!("{theirs}: {reason}")));
-                    }
-                    _ => given.insert(theirs.clone(), array),
-                };
-            }
-        }
-    }
-    Ok(given)
-}
-
-fn back(
-    row: &Row,
-    group: &[String],
-    ours: &BTreeMap<&str, &Parameter>,
-    heads: Heads,
-) -> Option<Array> {
-    let undo = |turns: &[Turn], array: Array| {
-        turns.iter().rev().try_fold(array, |array, turn| turn.give(array, heads))
-    };
-    let mut parts = Vec::with_capacity(group.len());
-    for name in group {
-        let Parameter { shape, values, .. } = ours[name.as_str()];
-        parts.push(undo(&row.after, Array { shape: shape.clone(), values: values.clone() })?);
-    }
-    let whole = match row.split {
-        None => parts.pop()?,
-        Some(split) => Split::give(split, &parts, heads)?,
-    };
-    undo(&row.before, whole)
 }

@@ -2,13 +2,16 @@
 //!
 //! A family is one file in `huggingface/family/` with two things: from `config.json` to our settings, and a table of names
 //! with the turns between their tensors and our parameters. Every turn can be undone, every tensor of a file is used or
-//! listed as ignored, and every key of `config.json` is understood or refused by name. Start at [`import`]; [`export`] goes the other way.
+//! listed as ignored, and every key of `config.json` is understood or refused by name. Start at [`import`]; [`to_huggingface`],
+//! [`to_gguf`] and [`to_onnx`] go the other way.
 
 mod error;
 mod exchange;
 mod export;
 mod gguf;
+mod give;
 mod huggingface;
+mod onnx;
 mod table;
 mod tensors;
 #[cfg(test)]
@@ -22,7 +25,9 @@ use whatwhere_training::{Folder, imported::Imported};
 use whatwhere_transformer::{ModelSettings, Parameter};
 
 pub use error::{Error, Result};
-pub use export::{Exported, export};
+pub use export::{Exported, to_huggingface};
+pub use gguf::{Weights, to_gguf};
+pub use onnx::to_onnx;
 
 /// A model that has been read.
 struct Model {

@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 use whatwhere_transformer::Parameter;
 
 use crate::{
-    exchange::{give, take},
+    exchange::take,
+    give::{Ours, plan},
     huggingface,
     tensors::Array,
 };
@@ -28,7 +29,12 @@ fn every_family_comes_and_goes() {
             Err(_) => continue,
         };
         let ours = take(&names, &tensors, &settings, &mut |_, _| {}).unwrap();
-        let theirs = give(&names, &ours, &settings).unwrap();
+        let by_name = Ours::of(&ours);
+        let theirs: BTreeMap<String, Array> = plan(&names, &by_name, &settings)
+            .unwrap()
+            .into_iter()
+            .map(|piece| (piece.name.clone(), piece.make(&by_name).unwrap()))
+            .collect();
         for (tensor, array) in &theirs {
             let entry = tensors.entries.get(tensor);
             let Some(entry) = entry else {

@@ -73,12 +73,30 @@ impl Turn {
         Some(array)
     }
 
+    /// The shape of theirs that ours becomes again.
+    pub(crate) fn give_shape(&self, mut shape: Vec<usize>, heads: Heads) -> Option<Vec<usize>> {
+        match self {
+            Self::Transpose => shape.reverse(),
+            Self::PlusOne | Self::Times(_) | Self::Unpermute => {}
+            Self::DropRows(rows) => *shape.first_mut()? += rows,
+            Self::Flatten => return unflat(&shape, heads),
+            Self::FlattenTranspose => {
+                shape.reverse();
+                return unflat(&shape, heads);
+            }
+            Self::Squeeze => shape.insert(0, 1),
+        }
+        Some(shape)
+    }
+
     /// Ours as theirs again.
     pub(crate) fn give(&self, mut array: Array, heads: Heads) -> Option<Array> {
         match self {
             Self::Transpose => return transpose(&array),
             Self::PlusOne => array.values.iter_mut().for_each(|value| *value -= 1.0),
-            Self::Times(factor) => array.values.iter_mut().for_each(|value| *value /= factor),
+            Self::Times(factor) => {
+                array.values.iter_mut().for_each(|value| *value = divided(*value, *factor));
+            }
             Self::DropRows(rows) => {
                 let row: usize = array.shape.get(1..)?.iter().product();
                 array.values.splice(..0, std::iter::repeat_n(0.0, rows * row));
@@ -94,6 +112,13 @@ impl Turn {
         }
         Some(array)
     }
+}
+
+/// The number that times the factor is the value to the last bit, if there is one.
+fn divided(value: f32, factor: f32) -> f32 {
+    let near = value / factor;
+    let all = [near, near.next_up(), near.next_down()];
+    all.into_iter().find(|near| near * factor == value).unwrap_or(near)
 }
 
 fn flat(shape: &[usize]) -> Option<Vec<usize>> {
@@ -226,6 +251,7 @@ mod tests {
         for (turn, theirs, ours) in cases {
             let taken = turn.take(array(theirs), HEADS).unwrap();
             assert_eq!(taken.shape, ours, "{turn:?}");
+            assert_eq!(turn.give_shape(ours.to_vec(), HEADS).as_deref(), Some(theirs), "{turn:?}");
             let mut given = turn.give(taken, HEADS).unwrap();
             if let Turn::DropRows(rows) = turn {
                 // What is dropped is written as zeros.

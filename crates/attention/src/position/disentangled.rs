@@ -59,8 +59,7 @@ impl Disentangled {
 
     /// The entry of a distance, `query − key`: near ones by themselves, far ones by their logarithm, in f32 as transformers has
     /// it.
-    #[cfg(any(test, feature = "burn"))]
-    fn entry(&self, distance: isize) -> usize {
+    pub fn entry(&self, distance: isize) -> usize {
         let (span, middle) = (self.span() as isize, self.buckets as isize / 2);
         let far = distance.abs();
         let bucket = if self.buckets == 0 || far <= middle {

@@ -168,9 +168,11 @@ fn particular(
         "llama" => {
             let has = |name: &str| source.names.contains_key(name);
             out.insert("attention_bias".into(), has("model.layers.0.self_attn.q_proj.bias").into());
+            out.insert("mlp_bias".into(), has("model.layers.0.mlp.up_proj.bias").into());
             if window.is_some() {
                 out.insert("model_type".into(), "mistral".into());
                 out.remove("attention_bias");
+                out.remove("mlp_bias");
             }
         }
         "stablelm" => {
@@ -184,6 +186,10 @@ fn particular(
             let parallel = said.flag("use_parallel_residual", true)?;
             out.insert("use_parallel_residual".into(), parallel.into());
             out.entry("partial_rotary_factor").or_insert(1.0.into());
+        }
+        "olmo" => {
+            said.only("attention.layer_norm_epsilon", 1e-5)?;
+            out.remove("layer_norm_eps");
         }
         "phi2" => {
             out.entry("partial_rotary_factor").or_insert(1.0.into());

@@ -1,21 +1,28 @@
 //! GGUF, llama.cpp's one file: the same families by a second table of names, with the tokenizer rebuilt from its lists.
 
+mod export;
 mod metadata;
 mod names;
 pub(crate) mod reader;
+mod said;
 mod tokenizer;
+mod vocabulary;
+mod write;
+
+pub use export::{Weights, to_gguf};
 
 use std::{collections::BTreeMap, path::Path};
 
 use serde_json::{Map, Value};
 use whatwhere_training::imported::{Imported, SpecialIds};
+use whatwhere_transformer::ModelSettings;
 
 use crate::{
     Error, Model,
     error::Result,
     exchange::{self, Source},
-    huggingface::family,
-    table::{at, fits},
+    huggingface::{config::Config, family},
+    table::{Names, at, fits},
     tensors::{Array, Tensors},
     turn::{Heads, Split, Turn},
 };
@@ -24,22 +31,10 @@ use names::{ARCHITECTURES, Architecture, Done};
 /// Reads a file; `each` hears how many parameters of how many are done.
 pub(crate) fn read(path: &Path, each: &mut dyn FnMut(usize, usize)) -> Result<Model> {
     let reader::Header { values, tensors } = reader::read(path)?;
-    let name = values.get("general.architecture").and_then(Value::as_str).unwrap_or_default();
-    let Some(architecture) = ARCHITECTURES.iter().find(|known| known.name == name) else {
-        let known: Vec<&str> = ARCHITECTURES.iter().map(|known| known.name).collect();
-        let known = known.join(", ");
-        let found = format!("general.architecture = {name:?}, expected one of {known}");
-        return Err(Error::content(path, found));
-    };
-    let mut source = Renamed::new(architecture, tensors)?;
-    let mut config = metadata::config(path, architecture, &values, &mut source)?;
-    config.tensors = source.names.keys().cloned().collect();
-    let family = family::find(&config)?;
-    let settings = (family.settings)(&config)?;
-    let table = (family.names)(&config)?;
-    config.finish()?;
-    let settings = settings.model()?;
-    let parameters = exchange::take(&table, &source, &settings, each)?;
+    let Meant { architecture, config, settings, names, source } =
+        meant(path, &values, tensors, BTreeMap::new())?;
+    let name = architecture.name;
+    let parameters = exchange::take(&names, &source, &settings, each)?;
     let tokenizer = tokenizer::rebuild(path, &values)?;
     let imported = Imported {
         origin: path.display().to_string(),
@@ -58,6 +53,40 @@ pub(crate) fn read(path: &Path, each: &mut dyn FnMut(usize, usize)) -> Result<Mo
     };
     let files = source.tensors.files;
     Ok(Model { settings, parameters, tokenizer, imported, files })
+}
+
+/// What a header means.
+struct Meant {
+    architecture: &'static Architecture,
+    config: Config,
+    settings: ModelSettings,
+    names: Names,
+    source: Renamed,
+}
+
+/// Reads a header; `made` are tensors that are at hand and in no file.
+fn meant(
+    path: &Path,
+    values: &Map<String, Value>,
+    tensors: Tensors,
+    made: BTreeMap<String, Array>,
+) -> Result<Meant> {
+    let name = values.get("general.architecture").and_then(Value::as_str).unwrap_or_default();
+    let Some(architecture) = ARCHITECTURES.iter().find(|known| known.name == name) else {
+        let known: Vec<&str> = ARCHITECTURES.iter().map(|known| known.name).collect();
+        let known = known.join(", ");
+        let found = format!("general.architecture = {name:?}, expected one of {known}");
+        return Err(Error::content(path, found));
+    };
+    let mut source = Renamed::new(architecture, tensors)?;
+    source.made = made;
+    let mut config = metadata::config(path, architecture, values, &mut source)?;
+    config.tensors = source.names.keys().cloned().collect();
+    let family = family::find(&config)?;
+    let settings = (family.settings)(&config)?;
+    let names = (family.names)(&config)?;
+    config.finish()?;
+    Ok(Meant { architecture, config, settings: settings.model()?, names, source })
 }
 
 fn specials(values: &Map<String, Value>) -> SpecialIds {
@@ -84,6 +113,8 @@ struct Renamed {
     names: BTreeMap<String, (String, Done)>,
     /// For what was permuted or sorted.
     heads: Heads,
+    /// Tensors that say something of the settings and are in no file.
+    made: BTreeMap<String, Array>,
 }
 
 impl Renamed {
@@ -104,11 +135,14 @@ impl Renamed {
             }
         }
         let heads = Heads { heads: 1, kv_heads: 1, head_dim: 1 };
-        Ok(Self { tensors, names, heads })
+        Ok(Self { tensors, names, heads, made: BTreeMap::new() })
     }
 
     /// Takes a tensor away that says something of the settings.
     fn take(&mut self, name: &str) -> Result<Option<Array>> {
+        if let Some(array) = self.made.remove(name) {
+            return Ok(Some(array));
+        }
         match self.names.remove(name) {
             None => Ok(None),
             Some((name, _)) => self.tensors.read(&name).map(Some),

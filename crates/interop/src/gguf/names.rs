@@ -28,6 +28,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
     Architecture { name: "qwen2", model_type: "qwen2", rows: QWEN },
     Architecture { name: "qwen3", model_type: "qwen3", rows: QWEN },
     Architecture { name: "stablelm", model_type: "stablelm", rows: QWEN },
+    Architecture { name: "olmo", model_type: "olmo", rows: OLMO },
     Architecture { name: "olmo2", model_type: "olmo2", rows: OLMO2 },
     Architecture { name: "phi3", model_type: "phi3", rows: PHI3 },
     Architecture { name: "gemma", model_type: "gemma", rows: GEMMA },
@@ -59,6 +60,9 @@ const LLAMA: Rows = &[
     ("blk.{}.ffn_gate.weight", "model.layers.{}.mlp.gate_proj.weight", Nothing),
     ("blk.{}.ffn_up.weight", "model.layers.{}.mlp.up_proj.weight", Nothing),
     ("blk.{}.ffn_down.weight", "model.layers.{}.mlp.down_proj.weight", Nothing),
+    ("blk.{}.ffn_gate.bias", "model.layers.{}.mlp.gate_proj.bias", Nothing),
+    ("blk.{}.ffn_up.bias", "model.layers.{}.mlp.up_proj.bias", Nothing),
+    ("blk.{}.ffn_down.bias", "model.layers.{}.mlp.down_proj.bias", Nothing),
 ];
 
 const QWEN: Rows = &[
@@ -79,6 +83,18 @@ const QWEN: Rows = &[
     ("blk.{}.attn_k_norm.weight", "model.layers.{}.self_attn.k_norm.weight", Nothing),
     ("blk.{}.ffn_norm.weight", "model.layers.{}.post_attention_layernorm.weight", Nothing),
     ("blk.{}.ffn_norm.bias", "model.layers.{}.post_attention_layernorm.bias", Nothing),
+    ("blk.{}.ffn_gate.weight", "model.layers.{}.mlp.gate_proj.weight", Nothing),
+    ("blk.{}.ffn_up.weight", "model.layers.{}.mlp.up_proj.weight", Nothing),
+    ("blk.{}.ffn_down.weight", "model.layers.{}.mlp.down_proj.weight", Nothing),
+];
+
+const OLMO: Rows = &[
+    ("token_embd.weight", "model.embed_tokens.weight", Nothing),
+    ("output.weight", "lm_head.weight", Nothing),
+    ("blk.{}.attn_q.weight", "model.layers.{}.self_attn.q_proj.weight", Permuted),
+    ("blk.{}.attn_k.weight", "model.layers.{}.self_attn.k_proj.weight", Permuted),
+    ("blk.{}.attn_v.weight", "model.layers.{}.self_attn.v_proj.weight", Nothing),
+    ("blk.{}.attn_output.weight", "model.layers.{}.self_attn.o_proj.weight", Nothing),
     ("blk.{}.ffn_gate.weight", "model.layers.{}.mlp.gate_proj.weight", Nothing),
     ("blk.{}.ffn_up.weight", "model.layers.{}.mlp.up_proj.weight", Nothing),
     ("blk.{}.ffn_down.weight", "model.layers.{}.mlp.down_proj.weight", Nothing),

@@ -6,10 +6,19 @@ use serde_json::{Map, Value, json};
 
 use crate::{Error, error::Result};
 
+const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+/// llama.cpp's word for a rule that cuts text.
+pub(super) fn name_of(rule: &str) -> Option<&'static str> {
+    [(LLAMA3, "llama-bpe"), (QWEN2, "qwen2")]
+        .into_iter()
+        .find(|(known, _)| *known == rule)
+        .map(|(_, name)| name)
+}
+
 /// How llama.cpp's words for pre-tokenizers cut text: a rule, and whether digits stand alone first.
 fn pattern(pre: &str) -> Option<Cut> {
-    const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-    const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
     Some(match pre {
         "gpt-2" | "gpt2" | "olmo" | "jais" | "phi-2" | "mpt" => Cut::Gpt2,
         "smollm" | "starcoder" | "refact" | "command-r" | "codeshell" => Cut::DigitsThenGpt2,

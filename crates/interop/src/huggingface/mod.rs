@@ -17,10 +17,14 @@ use crate::{
     Error, Model,
     error::Result,
     exchange,
+    export::same::{differences, widened},
     table::Names,
     tensors::{Tensors, safetensors},
 };
 use config::Config;
+
+/// The key of `config.json` that holds our settings, for a return without loss.
+pub(crate) const OURS: &str = "whatwhere";
 
 /// A model folder whose config and headers have been read.
 pub(crate) struct Opened {
@@ -56,7 +60,11 @@ pub(crate) fn open(folder: &Path) -> Result<Opened> {
 /// Reads a model folder; `each` hears how many parameters of how many are done.
 pub(crate) fn read(folder: &Path, each: &mut dyn FnMut(usize, usize)) -> Result<Model> {
     let Opened { config, names, settings, tensors } = open(folder)?;
-    let parameters = exchange::take(&names, &tensors, &settings, each)?;
+    let mut parameters = exchange::take(&names, &tensors, &settings, each)?;
+    let settings = match config.table(OURS)? {
+        None => settings,
+        Some(said) => own(folder, &said.values(), settings, &mut parameters)?,
+    };
     let tokenizer = folder.join("tokenizer.json");
     let tokenizer = match tokenizer.is_file() {
         true => Some(fs::read_to_string(&tokenizer).map_err(Error::file(&tokenizer))?),
@@ -72,6 +80,47 @@ pub(crate) fn read(folder: &Path, each: &mut dyn FnMut(usize, usize)) -> Result<
     let mut files = tensors.files;
     files.push(folder.join("config.json"));
     Ok(Model { settings, parameters, tokenizer, imported, files })
+}
+
+/// Our own settings of a model that we wrote, which must be what the rest of its config means. Biases of zeros that only the
+/// family asked for are left out again.
+fn own(
+    folder: &Path,
+    said: &serde_json::Map<String, Value>,
+    read: ModelSettings,
+    parameters: &mut Vec<whatwhere_transformer::Parameter>,
+) -> Result<ModelSettings> {
+    let wrong = |found: String| Error::content(folder.join("config.json"), found);
+    let own: ModelSettings = serde_json::from_value(Value::Object(said.clone()))
+        .map_err(|e| wrong(format!("{OURS}: found {e}, expected settings of a model")))?;
+    own.check()?;
+    let differs = match differences(&read, &own)? {
+        differs if differs.is_empty() => return Ok(own),
+        differs => differs,
+    };
+    let wide = widened(&own);
+    if wide.check().is_err() || !differences(&read, &wide)?.is_empty() {
+        let first = &differs[0];
+        let reason = format!(
+            "{OURS}: {first}; one of both was changed: take {OURS} out of a copy to read the rest"
+        );
+        return Err(wrong(reason));
+    }
+    let shapes: BTreeMap<String, Vec<usize>> = own.shapes()?.into_iter().collect();
+    let mut left = Vec::with_capacity(shapes.len());
+    for parameter in parameters.drain(..) {
+        if shapes.contains_key(&parameter.name) {
+            left.push(parameter);
+        } else if parameter.values.iter().any(|value| *value != 0.0) {
+            let name = &parameter.name;
+            let reason = format!(
+                "{OURS}: has no {name}, which is not zero; take {OURS} out of a copy to read the rest"
+            );
+            return Err(wrong(reason));
+        }
+    }
+    *parameters = left;
+    Ok(own)
 }
 
 /// The longest text it was made for, by the name each family has for it.

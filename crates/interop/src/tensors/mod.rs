@@ -3,6 +3,7 @@
 
 mod blocks;
 mod kind;
+mod pack;
 pub(crate) mod safetensors;
 
 use std::{

@@ -10,8 +10,12 @@ use std::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Array, Entry, Kind, Tensors};
-use crate::{Error, error::Result};
+use super::{Entry, Kind, Tensors};
+use crate::{
+    Error,
+    error::Result,
+    give::{Ours, Piece},
+};
 
 /// What names the file of each tensor, where there are several.
 const INDEX: &str = "model.safetensors.index.json";
@@ -116,31 +120,30 @@ fn header(path: &Path) -> Result<(BTreeMap<String, Value>, u64, u64)> {
     Ok((header, 8 + length, size - 8 - length))
 }
 
-/// Writes tensors as f32, whole or not at all.
-pub(crate) fn save(path: &Path, tensors: &BTreeMap<String, Array>) -> Result<()> {
+/// Writes tensors as f32, one after the other, whole or not at all.
+pub(crate) fn save(path: &Path, pieces: &[Piece], ours: &Ours) -> Result<()> {
     let mut header = serde_json::Map::new();
     // transformers asks for it.
     header.insert("__metadata__".into(), json!({ "format": "pt" }));
     let mut end = 0;
-    for (name, array) in tensors {
+    for Piece { name, shape, .. } in pieces {
         let start = end;
-        end += 4 * array.values.len();
-        let info = json!({ "dtype": "F32", "shape": array.shape, "data_offsets": [start, end] });
+        end += 4 * shape.iter().product::<usize>();
+        let info = json!({ "dtype": "F32", "shape": shape, "data_offsets": [start, end] });
         header.insert(name.clone(), info);
     }
     let mut header = Value::Object(header).to_string().into_bytes();
     header.resize(header.len().next_multiple_of(8), b' ');
-    whatwhere_files::replace(path, |out| {
-        out.write_all(&(header.len() as u64).to_le_bytes())?;
-        out.write_all(&header)?;
-        for array in tensors.values() {
-            for values in array.values.chunks(4096) {
-                let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-                out.write_all(&bytes)?;
-            }
+    let mut out = whatwhere_files::Writer::create(path).map_err(whatwhere_training::Error::from)?;
+    out.write_all(&(header.len() as u64).to_le_bytes()).map_err(Error::file(path))?;
+    out.write_all(&header).map_err(Error::file(path))?;
+    for piece in pieces {
+        let array = piece.make(ours)?;
+        for values in array.values.chunks(4096) {
+            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            out.write_all(&bytes).map_err(Error::file(path))?;
         }
-        Ok(())
-    })
-    .map_err(whatwhere_training::Error::from)?;
+    }
+    out.finish().map_err(whatwhere_training::Error::from)?;
     Ok(())
 }

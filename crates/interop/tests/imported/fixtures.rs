@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use crate::common::{distance, folders, golden, refused};
-use whatwhere_interop::{export, import};
+use whatwhere_interop::{import, to_huggingface};
 use whatwhere_training::Run;
 use whatwhere_transformer::{Family, Sequences};
 
@@ -120,22 +120,28 @@ fn meets(folder: &Path, config: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// What goes out comes in again with the same logits, to the last bits of what a turn rounds.
+/// What goes out comes in again with the same settings, weights and logits, to the last bit.
 fn there_and_back(
     out: &Path,
     sources: Option<&[Vec<u32>]>,
     ids: &[Vec<u32>],
     logits: &[f32],
 ) -> Result<(), String> {
-    export(&out.join("run"), &out.join("out")).map_err(|e| e.to_string())?;
+    to_huggingface(&out.join("run"), &out.join("out")).map_err(|e| e.to_string())?;
     import(&out.join("out"), &out.join("again"), &mut |_, _| {}).map_err(|e| e.to_string())?;
     let run = Run::open(out.join("again")).map_err(|e| e.to_string())?;
     let (again, _) = run.logits(sources, ids).map_err(|e| e.to_string())?;
-    let far = distance(&again, logits);
-    if far > 1e-5 {
-        Err(format!("there and back differs by {far:e} of the largest"))
-    } else {
-        Ok(())
+    if again != logits {
+        let far = distance(&again, logits);
+        return Err(format!("there and back differs by {far:e} of the largest"));
+    }
+    let first = Run::open(out.join("run")).map_err(|e| e.to_string())?;
+    if run.settings.model != first.settings.model {
+        return Err("there and back has other settings".into());
+    }
+    match run.model().parameters() == first.model().parameters() {
+        true => Ok(()),
+        false => Err("there and back has other weights".into()),
     }
 }
 

@@ -87,6 +87,48 @@ pub(crate) fn find(config: &Config) -> Result<Family> {
     Err(Error::Refused(format!("model_type {name} is not known; known are {known}")))
 }
 
+/// The class of transformers that reads a family with its head.
+pub(crate) fn class(model_type: &str) -> Option<&'static str> {
+    const CLASSES: &[(&str, &str)] = &[
+        ("albert", "AlbertForMaskedLM"),
+        ("bart", "BartForConditionalGeneration"),
+        ("bert", "BertForMaskedLM"),
+        ("bloom", "BloomForCausalLM"),
+        ("camembert", "CamembertForMaskedLM"),
+        ("distilbert", "DistilBertForMaskedLM"),
+        ("gemma", "GemmaForCausalLM"),
+        ("gemma2", "Gemma2ForCausalLM"),
+        ("gemma3_text", "Gemma3ForCausalLM"),
+        ("gpt2", "GPT2LMHeadModel"),
+        ("gpt_neox", "GPTNeoXForCausalLM"),
+        ("gptj", "GPTJForCausalLM"),
+        ("llama", "LlamaForCausalLM"),
+        ("longformer", "LongformerForMaskedLM"),
+        ("m2m_100", "M2M100ForConditionalGeneration"),
+        ("marian", "MarianMTModel"),
+        ("mbart", "MBartForConditionalGeneration"),
+        ("mistral", "MistralForCausalLM"),
+        ("modernbert", "ModernBertForMaskedLM"),
+        ("mpt", "MptForCausalLM"),
+        ("mt5", "MT5ForConditionalGeneration"),
+        ("olmo", "OlmoForCausalLM"),
+        ("olmo2", "Olmo2ForCausalLM"),
+        ("opt", "OPTForCausalLM"),
+        ("pegasus", "PegasusForConditionalGeneration"),
+        ("phi", "PhiForCausalLM"),
+        ("phi3", "Phi3ForCausalLM"),
+        ("qwen2", "Qwen2ForCausalLM"),
+        ("qwen3", "Qwen3ForCausalLM"),
+        ("roberta", "RobertaForMaskedLM"),
+        ("roformer", "RoFormerForMaskedLM"),
+        ("stablelm", "StableLmForCausalLM"),
+        ("t5", "T5ForConditionalGeneration"),
+        ("xlm-roberta", "XLMRobertaForMaskedLM"),
+        ("xlnet", "XLNetLMHeadModel"),
+    ];
+    CLASSES.iter().find(|(name, _)| *name == model_type).map(|(_, class)| *class)
+}
+
 /// Names of tensors by which families know what a head has: those that a model of these settings would be written with.
 pub(crate) fn heads(settings: &ModelSettings) -> BTreeSet<String> {
     let transforms = [
@@ -131,6 +173,13 @@ mod tests {
         let want = [0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125];
         assert_eq!(alibi_slopes(6), want);
         assert_eq!(alibi_slopes(2), [0.0625, 0.00390625]);
+    }
+
+    #[test]
+    fn every_family_has_a_class() {
+        for name in FAMILIES.iter().flat_map(|family| family.types) {
+            assert!(class(name).is_some(), "{name}");
+        }
     }
 
     #[test]

@@ -1,0 +1,103 @@
+//! A run folder for other programs.
+//!
+//! An imported model goes back under the config it came with. A trained one is tried under the families that could have its
+//! settings: a config is written for each, read as any other, and taken if it means the same model.
+
+mod candidate;
+mod huggingface;
+mod rotary;
+pub(crate) mod same;
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use whatwhere_training::Run;
+use whatwhere_transformer::ModelSettings;
+
+pub use huggingface::to_huggingface;
+
+use crate::{
+    Error,
+    error::Result,
+    huggingface::{config::Config, family},
+    table::Names,
+};
+
+/// What an export has done.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Exported {
+    /// The folder or file.
+    pub path: PathBuf,
+    /// The family by the name that its reader has for it.
+    pub family: String,
+    /// Tensors in it.
+    pub tensors: usize,
+}
+
+/// Refuses to write where something is.
+pub(crate) fn must_be_new(out: &Path, kind: &str) -> Result<()> {
+    if out.exists() {
+        let found = format!("there is something already, expected the name of a new {kind}");
+        return Err(Error::content(out, found));
+    }
+    Ok(())
+}
+
+/// A model in the words of a family of transformers.
+pub(crate) struct Worded {
+    /// `config.json`.
+    pub(crate) config: Map<String, Value>,
+    pub(crate) family: String,
+    /// What the config means: the run's settings, or the same with biases of zeros.
+    pub(crate) settings: ModelSettings,
+    pub(crate) names: Names,
+}
+
+/// The words for a run: those it came with, or those of the first family that has its settings.
+pub(crate) fn worded(run: &Run) -> Result<Worded> {
+    let settings = &run.settings.model;
+    if let Some(imported) = &run.imported
+        && !imported.config.is_empty()
+        && let Ok(words) = read(&imported.config, settings)
+    {
+        return Ok(words);
+    }
+    let mut nearest: Option<(usize, String)> = None;
+    let wide = same::widened(settings);
+    let wide = wide.check().is_ok().then_some(&wide);
+    for settings in [Some(settings), wide].into_iter().flatten() {
+        for config in candidate::all(settings)? {
+            match read(&config, settings) {
+                Ok(words) => return Ok(words),
+                Err(far) if nearest.as_ref().is_none_or(|(least, _)| far.0 < *least) => {
+                    nearest = Some(far);
+                }
+                Err(_) => {}
+            }
+        }
+    }
+    let nearest = nearest.map_or_else(String::new, |(_, reason)| format!("; {reason}"));
+    let reason = "no family of transformers has the settings of this run";
+    Err(Error::Refused(format!("{reason}{nearest}; --to onnx carries every setting")))
+}
+
+/// Reads a config as an import would; it must mean these settings, or else says how far it is from them, and why.
+fn read(
+    config: &Map<String, Value>,
+    settings: &ModelSettings,
+) -> std::result::Result<Worded, (usize, String)> {
+    let name = config.get("model_type").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let far = |error: Error| (usize::MAX, format!("{name}: {error}"));
+    let mut read = Config::new(Path::new("config.json"), "", config.clone());
+    let family = family::find(&read).map_err(far)?;
+    // Heads are known by their tensors; these are all that any family asks for.
+    read.tensors = family::heads(settings);
+    let meant = (family.settings)(&read).and_then(|meant| meant.model()).map_err(far)?;
+    let differs = same::differences(&meant, settings).map_err(far)?;
+    if let Some(first) = differs.first() {
+        return Err((differs.len(), format!("the nearest is {name}, but {first}")));
+    }
+    let names = (family.names)(&read).map_err(far)?;
+    Ok(Worded { config: config.clone(), family: name, settings: settings.clone(), names })
+}
