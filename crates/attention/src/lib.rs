@@ -90,7 +90,7 @@ pub mod slot;
 pub use cache::Cache;
 pub use combinations::combinations;
 #[cfg(feature = "burn")]
-pub use decode::DecodeLinears;
+pub use decode::AttentionLinears;
 pub use error::Error;
 pub use heads::{Heads, Sizes};
 #[cfg(feature = "burn")]

@@ -8,9 +8,9 @@ use std::{
 use anyhow::Context;
 use clap::Args;
 use serde_json::json;
-use whatwhere_training::{Run, Translation};
+use whatwhere_training::Translation;
 
-use crate::{failure::Ended, say::say};
+use crate::{failure::Ended, say::say, verb::weights::Computed};
 
 /// Lines read before any is written, so that sentences of like length go together.
 const TOGETHER: usize = 256;
@@ -26,13 +26,15 @@ pub(crate) struct Translate {
     /// α of the length penalty; 0 favours short translations.
     #[arg(long, default_value_t = 0.6, allow_negative_numbers = true)]
     length_penalty: f32,
+    #[command(flatten)]
+    computed: Computed,
     /// Print one JSON object for each line.
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Translate) -> anyhow::Result<()> {
-    let run = Run::open(&args.run)?;
+    let run = args.computed.open(&args.run)?;
     let translation = Translation {
         beam: args.beam,
         length_penalty: args.length_penalty,
