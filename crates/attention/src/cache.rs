@@ -6,10 +6,15 @@
 //! cache stays bounded. Linear mixing keeps sums instead of keys.
 
 use burn::tensor::{Int, Tensor};
-use whatwhere_kernels::TILE;
+use rayon::prelude::*;
+use whatwhere_kernels::{Pooled, TILE};
 use whatwhere_settings::Refuses;
 
-use crate::{AttentionSettings, Error, mixing::State};
+use crate::{
+    AttentionSettings, Error,
+    bridge::{Operand, untracked},
+    mixing::State,
+};
 
 /// What one layer remembers.
 #[derive(Clone, Debug, Default)]
@@ -93,16 +98,19 @@ impl Cache {
             let reason = format!("the cache holds {batch} sequences");
             return Err(Error::setting("order", beyond, reason));
         }
-        let order: Vec<i64> = order.iter().map(|index| *index as i64).collect();
-        let order = Tensor::<1, Int>::from_ints(order.as_slice(), &held.device());
-        let take = |tensor: &mut Tensor<4>| *tensor = tensor.clone().select(0, order.clone());
-        if let Some(kept) = &mut self.kept {
-            take(&mut kept.keys);
-            take(&mut kept.values);
+        if order.iter().copied().eq(0..batch) {
+            return Ok(());
         }
-        if let Some(state) = &mut self.state {
-            take(&mut state.sums);
-            take(&mut state.total);
+        if let Some(Kept { keys, values, count, .. }) = &mut self.kept {
+            for tensor in [keys, values] {
+                *tensor = reordered(tensor, order, *count);
+            }
+        }
+        if let Some(State { sums, total }) = &mut self.state {
+            for tensor in [sums, total] {
+                let rows = tensor.dims()[2];
+                *tensor = reordered(tensor, order, rows);
+            }
         }
         Ok(())
     }
@@ -209,6 +217,26 @@ fn capacity_for(keys: usize) -> usize {
 fn with_capacity(keys: &Tensor<4>, capacity: usize) -> Tensor<4> {
     let [batch, heads, _, width] = keys.dims();
     Tensor::zeros([batch, heads, capacity, width], &keys.device())
+}
+
+/// Sequences in a new order, of each head the first `count` rows; what the others hold does not matter.
+fn reordered(tensor: &Tensor<4>, order: &[usize], count: usize) -> Tensor<4> {
+    let [_, heads, capacity, width] = tensor.dims();
+    if let Some(old) = Operand::new(tensor.clone()) {
+        let size = heads * capacity * width;
+        let mut made = Pooled::uncleared(order.len() * size);
+        made.par_chunks_mut(size.max(1)).zip(order).for_each(|(to, index)| {
+            let from = &old.values()[index * size..][..size];
+            let heads = to.chunks_mut(capacity * width).zip(from.chunks(capacity * width));
+            for (to, from) in heads {
+                to[..count * width].copy_from_slice(&from[..count * width]);
+            }
+        });
+        return untracked(made, [order.len(), heads, capacity, width]);
+    }
+    let order: Vec<i64> = order.iter().map(|index| *index as i64).collect();
+    let order = Tensor::<1, Int>::from_ints(order.as_slice(), &tensor.device());
+    tensor.clone().select(0, order)
 }
 
 /// Writes keys at `first` and after.

@@ -5,13 +5,15 @@ use whatwhere_settings::Refuses;
 
 use crate::{Attention, Cache, Error, Input, mixing::MixingLayer as _, projected::Project};
 
-/// The projections that [`Attention::decode_by`] uses.
+/// The projections of a layer: its own, or int8 copies of them.
 #[derive(Clone, Copy, Debug)]
-pub struct DecodeLinears<'a, P> {
-    /// Of the new tokens.
+pub struct AttentionLinears<'a, P> {
+    /// Of the queries' tokens.
     pub query: &'a P,
-    /// Of the new tokens; absent with a memory, whose keys and values are made once, by the layer's own.
-    pub key_value: Option<[&'a P; 2]>,
+    /// Of the keys' tokens.
+    pub key: &'a P,
+    /// Of the same.
+    pub value: &'a P,
     /// Of what was mixed.
     pub output: &'a P,
 }
@@ -20,15 +22,13 @@ impl Attention {
     /// [`Self::forward`] for the tokens after those in the cache: `input.first` is taken from it. With a memory, keys and
     /// values are made of it once and kept.
     pub fn decode(&self, input: Input, cache: &mut Cache) -> Result<Tensor<3>, Error> {
-        let own = input.memory.is_none().then_some([&self.key, &self.value]);
-        let linears = DecodeLinears { query: &self.query, key_value: own, output: &self.output };
-        self.decode_by(linears, input, cache)
+        self.decode_by(self.linears(), input, cache)
     }
 
     /// [`Self::decode`] with other projections, such as int8 copies of its own.
     pub fn decode_by<P: Project>(
         &self,
-        linears: DecodeLinears<P>,
+        linears: AttentionLinears<P>,
         input: Input,
         cache: &mut Cache,
     ) -> Result<Tensor<3>, Error> {
@@ -51,32 +51,37 @@ impl Attention {
             return Err(Error::setting("prefix", prefix, reason));
         }
         let (path, x) = (input.path, input.x.clone());
-        let (q, own) = match linears.key_value {
-            None => (linears.query.project(x, path), None),
-            Some([key, value]) => {
-                let [q, k, v] = P::project_all([linears.query, key, value], x, path);
+        let AttentionLinears { query, key, value, output } = linears;
+        let (q, made) = match (&input.memory, &cache.kept) {
+            (None, _) => {
+                let [q, k, v] = P::project_all([query, key, value], x, path);
                 (q, Some([k, v]))
             }
+            (Some(_), Some(_)) => (query.project(x, path), None),
+            (Some(memory), None) => {
+                let made = P::project_all([key, value], memory.clone(), path);
+                (query.project(x, path), Some(made))
+            }
         };
-        let mixed = self.decode_between(&input, q, own, cache)?;
-        Ok(linears.output.project(mixed, path))
+        let mixed = self.decode_between(&input, q, made, cache)?;
+        Ok(output.project(mixed, path))
     }
 
-    /// What stands between the projections of [`Self::decode`], from queries and, unless there is a memory, keys and
-    /// values, `[batch, length, channels]` each.
+    /// What stands between the projections of [`Self::decode`], from queries and, unless the cache holds those of a memory,
+    /// keys and values, `[batch, length, channels]` each.
     fn decode_between(
         &self,
         input: &Input,
         q: Tensor<3>,
-        own: Option<[Tensor<3>; 2]>,
+        made: Option<[Tensor<3>; 2]>,
         cache: &mut Cache,
     ) -> Result<Tensor<3>, Error> {
         cache.claim(self.settings())?;
         let q = self.as_queries(q);
-        let kept = match (own, &cache.kept) {
-            (Some([k, v]), _) => {
+        let made = made.map(|[k, v]| (self.as_keys(k), self.split(v, self.sizes().kv_heads)));
+        let kept = match (made, &cache.kept) {
+            (Some((k, v)), _) if input.memory.is_none() => {
                 let first = cache.length();
-                let (k, v) = (self.as_keys(k), self.split(v, self.sizes().kv_heads));
                 if let Some(decode) = self.mixing.decode() {
                     cache.advance(k.dims()[2]);
                     return Ok(self.join(decode(&mut cache.state, q, k, v)));
@@ -86,14 +91,11 @@ impl Attention {
                 let kept = cache.append(k, v, reach)?;
                 return self.mix(input, first, q, kept);
             }
+            (Some((k, v)), _) => cache.hold(k, v),
             (None, Some(kept)) => kept.clone(),
             (None, None) => {
-                let Some(memory) = &input.memory else {
-                    let reason = "neither keys and values nor a memory to make them of";
-                    return Err(Error::setting("own", "none", reason));
-                };
-                let k = self.keys(memory.clone(), input.path);
-                cache.hold(k, self.values(memory.clone(), input.path))
+                let reason = "neither keys and values nor a memory to make them of";
+                return Err(Error::setting("own", "none", reason));
             }
         };
         self.mix(input, input.first, q, kept)

@@ -14,7 +14,7 @@ use whatwhere_kernels::attention::{
 use whatwhere_settings::Refuses;
 
 use crate::{
-    AttentionBias, AttentionSettings, Error, Input, Path, QkNormLayer,
+    AttentionBias, AttentionLinears, AttentionSettings, Error, Input, Path, QkNormLayer,
     cache::Kept,
     call::{Call, Focus, flat, present, value},
     centers::CenterLayer,
@@ -95,14 +95,38 @@ impl Attention {
         &self.settings
     }
 
+    /// Its own projections.
+    pub fn linears(&self) -> AttentionLinears<'_, Linear> {
+        let Self { query, key, value, output, .. } = self;
+        AttentionLinears { query, key, value, output }
+    }
+
     /// `[batch, queries, width]`.
-    pub fn forward(&self, mut input: Input) -> Result<Tensor<3>, Error> {
+    pub fn forward(&self, input: Input) -> Result<Tensor<3>, Error> {
+        self.forward_by(self.linears(), input)
+    }
+
+    /// [`Self::forward`] with other projections, such as int8 copies of its own.
+    pub fn forward_by<P: Project>(
+        &self,
+        linears: AttentionLinears<P>,
+        mut input: Input,
+    ) -> Result<Tensor<3>, Error> {
         self.check(&input)?;
+        let AttentionLinears { query, key, value, output } = linears;
+        let (path, own) = (input.path, input.memory.is_none() && input.past.is_none());
         let (memory, first_key) = memory(&mut input);
-        let (k, v) = (self.keys(memory.clone(), input.path), self.values(memory, input.path));
-        let q = self.queries(input.x.clone(), input.path);
+        let [q, k, v] = match own {
+            true => P::project_all([query, key, value], memory, path),
+            false => {
+                let [k, v] = P::project_all([key, value], memory, path);
+                [query.project(input.x.clone(), path), k, v]
+            }
+        };
+        let (q, k) = (self.as_queries(q), self.as_keys(k));
+        let v = self.split(v, self.sizes.kv_heads);
         let mixed = self.mix(&input, input.first, q, Kept::whole(k, v, first_key))?;
-        Ok(self.output.project(mixed, input.path))
+        Ok(output.project(mixed, path))
     }
 
     /// Everything between the projections, heads side by side again.

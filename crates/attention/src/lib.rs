@@ -93,7 +93,7 @@ pub use cache::Cache;
 pub use centers::CenterLayer;
 pub use combinations::combinations;
 #[cfg(feature = "burn")]
-pub use decode::DecodeLinears;
+pub use decode::AttentionLinears;
 pub use error::Error;
 pub use heads::{Heads, Sizes};
 #[cfg(feature = "burn")]

@@ -20,7 +20,7 @@ use failure::{Ended, Failure};
 use say::say;
 use verb::{
     compare, config, data, embed, evaluate, export, extrapolate, fill, generate, import, logits,
-    reproduce, show, train, translate,
+    quantize, reproduce, show, train, translate,
 };
 use whatwhere_training::interrupt::EXIT_CODE;
 
@@ -65,6 +65,8 @@ enum Verb {
     Import(import::Import),
     /// Write a run folder for transformers, llama.cpp or onnxruntime.
     Export(export::Export),
+    /// Store a run's weights in int8 or 16 bits.
+    Quantize(quantize::Quantize),
     /// Print logits of token ids, for programs.
     Logits(logits::Logits),
     /// Try trained runs at lengths nobody trained.
@@ -92,6 +94,7 @@ fn main() -> ExitCode {
         Verb::Compare(args) => compare::run(&args),
         Verb::Import(args) => import::run(&args),
         Verb::Export(args) => export::run(&args),
+        Verb::Quantize(args) => quantize::run(&args),
         Verb::Logits(args) => logits::run(&args),
         Verb::Extrapolate(args) => extrapolate::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),

@@ -169,3 +169,62 @@ fn a_trained_run_goes_out_and_comes_back_with_its_logits() {
         text(&refused.stderr)
     );
 }
+
+#[test]
+fn a_run_is_quantized_and_says_what_it_costs() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let trained = run(
+        &[
+            "train",
+            "--out",
+            &at("run"),
+            "--set",
+            "steps=3",
+            "--set",
+            "model.width=32",
+            "--set",
+            "model.layers=1",
+            "--set",
+            "training.length=64",
+            "--set",
+            "training.batch=512",
+            "--quiet",
+        ],
+        "",
+    );
+    assert!(trained.status.success(), "{}", text(&trained.stderr));
+    let quantized = run(&["quantize", &at("run"), "--out", &at("int8"), "--json"], "");
+    assert!(quantized.status.success(), "{}", text(&quantized.stderr));
+    let said: serde_json::Value = serde_json::from_slice(&quantized.stdout).unwrap();
+    assert!(said["bytes"].as_u64().unwrap() < said["bytes_before"].as_u64().unwrap() / 2);
+    let again = run(&["quantize", &at("run"), "--out", &at("int8")], "");
+    assert_eq!(again.status.code(), Some(2), "{}", text(&again.stderr));
+    let evaluate = |run_: &str, more: &[&str]| {
+        let mut arguments = vec!["evaluate", run_, "--batches", "2"];
+        arguments.extend(more);
+        let evaluated = run(&arguments, "");
+        assert!(evaluated.status.success(), "{}", text(&evaluated.stderr));
+        text(&evaluated.stdout)
+    };
+    let said = evaluate(&at("run"), &["--weights", "int8"]);
+    let line = said.lines().find(|line| line.starts_with("int8 costs")).unwrap();
+    let cost: f64 = line.split(['\t', ' ']).find_map(|word| word.parse().ok()).unwrap();
+    assert!(cost.abs() < 0.005 && line.contains("bits per byte"), "{line}");
+    let json = |run: &str, more: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&evaluate(run, &[more, &["--json"]].concat())).unwrap()
+    };
+    let (direct, stored) = (json(&at("run"), &["--weights", "int8"]), json(&at("int8"), &[]));
+    assert_eq!(direct["loss"], stored["loss"]);
+    let exact = json(&at("run"), &[]);
+    assert_eq!(direct["f32"]["loss"], exact["loss"]);
+    assert!(exact["f32"].is_null() && stored["f32"].is_null());
+    assert_ne!(direct["loss"], exact["loss"]);
+    for weights in ["f32", "int8"] {
+        let written =
+            run(&["generate", &at("run"), "a", "--tokens", "5", "--weights", weights], "");
+        assert!(written.status.success(), "{}", text(&written.stderr));
+    }
+    let refused = run(&["generate", &at("run"), "a", "--weights", "int4"], "");
+    assert!(text(&refused.stderr).contains("int8"), "{}", text(&refused.stderr));
+}

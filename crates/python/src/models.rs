@@ -13,7 +13,7 @@ use whatwhere_lab::{
     heads::{self, ablation},
     show::Reading,
 };
-use whatwhere_training::{Error, Filling, Generation, Run, Sampling, Translation};
+use whatwhere_training::{Error, Filling, Generation, Run, Sampling, Translation, Weights};
 
 /// A trained model; made by `whatwhere.load`.
 #[pyclass(frozen, module = "whatwhere._native")]
@@ -23,10 +23,20 @@ pub(crate) struct Model {
 
 #[pymethods]
 impl Model {
-    /// Opens a run folder.
+    /// Opens a run folder; `weights` are f32, int8, or as they are stored.
     #[new]
-    fn new(py: Python, folder: PathBuf) -> PyResult<Self> {
-        let run = py.detach(|| Run::open(folder)).map_err(refused)?;
+    #[pyo3(signature = (folder, weights=None))]
+    fn new(py: Python, folder: PathBuf, weights: Option<&str>) -> PyResult<Self> {
+        let weights = match weights {
+            None => None,
+            Some("f32") => Some(Weights::F32),
+            Some("int8") => Some(Weights::Int8),
+            Some(other) => {
+                let reason = format!("weights = {other:?}, expected \"f32\" or \"int8\"");
+                return Err(PyValueError::new_err(reason));
+            }
+        };
+        let run = py.detach(|| Run::open_with(folder, weights)).map_err(refused)?;
         Ok(Self { run: Mutex::new(run) })
     }
 

@@ -3,38 +3,94 @@
 //! A file of its own for weights (`model.safetensors`) is what other tools read; the file to go on from
 //! (`last.safetensors`) also holds what the optimizer remembers, so that both always belong to the same step.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    fs,
-    io::{self, Write},
-    path::Path,
-};
+use std::{collections::BTreeMap, io::Write, path::Path};
 
 use safetensors::{
-    Dtype, SafeTensors,
+    Dtype,
     tensor::{Metadata, TensorInfo},
 };
 use whatwhere_files as files;
-use whatwhere_transformer::Parameter;
+use whatwhere_kernels::layer::{bf16_value, f16_value};
+use whatwhere_transformer::{Int8Values, Parameter};
 
-use crate::{Error, hash};
-
-/// The entry of the file's own metadata that holds ours, as JSON.
-const KEY: &str = "whatwhere";
-/// The entry of our metadata that holds the hash of the arrays and the other entries.
-const HASH: &str = "sha256";
+use crate::{
+    Error,
+    archive::{self, Archive, Stored},
+    hash,
+};
 
 /// An array to be saved, where it lies.
 #[derive(Clone, Debug)]
 pub(crate) struct Array<'a> {
     pub(crate) name: String,
     pub(crate) shape: &'a [usize],
-    pub(crate) values: &'a [f32],
+    pub(crate) values: Values<'a>,
+}
+
+/// Its values, as they are stored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Values<'a> {
+    F32(&'a [f32]),
+    /// Bits of f16.
+    F16(&'a [u16]),
+    /// Bits of bfloat16.
+    Bf16(&'a [u16]),
+    I8(&'a [i8]),
+}
+
+impl<'a> From<&'a [f32]> for Values<'a> {
+    fn from(values: &'a [f32]) -> Self {
+        Self::F32(values)
+    }
+}
+
+impl Values<'_> {
+    pub(crate) fn dtype(&self) -> Dtype {
+        match self {
+            Self::F32(_) => Dtype::F32,
+            Self::F16(_) => Dtype::F16,
+            Self::Bf16(_) => Dtype::BF16,
+            Self::I8(_) => Dtype::I8,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::F32(values) => size_of_val(*values),
+            Self::F16(bits) | Self::Bf16(bits) => size_of_val(*bits),
+            Self::I8(levels) => levels.len(),
+        }
+    }
+
+    /// The values as little-endian bytes, some at a time.
+    pub(crate) fn each_bytes<E>(
+        &self,
+        mut each: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        /// Values turned into bytes at a time.
+        const CHUNK: usize = 4096;
+        let mut bytes = [0; 4 * CHUNK];
+        match self {
+            Self::F32(values) => values.chunks(CHUNK).try_for_each(|chunk| {
+                for (bytes, value) in bytes.chunks_exact_mut(4).zip(chunk) {
+                    bytes.copy_from_slice(&value.to_le_bytes());
+                }
+                each(&bytes[..4 * chunk.len()])
+            }),
+            Self::F16(bits) | Self::Bf16(bits) => bits.chunks(CHUNK).try_for_each(|chunk| {
+                for (bytes, value) in bytes.chunks_exact_mut(2).zip(chunk) {
+                    bytes.copy_from_slice(&value.to_le_bytes());
+                }
+                each(&bytes[..2 * chunk.len()])
+            }),
+            Self::I8(levels) => each(bytemuck::cast_slice(levels)),
+        }
+    }
 }
 
 impl<'a> From<&'a Parameter> for Array<'a> {
     fn from(Parameter { name, shape, values }: &'a Parameter) -> Self {
-        Self { name: name.clone(), shape, values }
+        Self { name: name.clone(), shape, values: values.as_slice().into() }
     }
 }
 
@@ -44,45 +100,28 @@ pub(crate) fn save(
     mut arrays: Vec<Array>,
     metadata: &BTreeMap<String, String>,
 ) -> Result<(), Error> {
-    arrays.sort_by(|a, b| a.name.cmp(&b.name));
+    // Wide values first, so that all lie where a reader can take them as they are.
+    let width = |array: &Array| std::cmp::Reverse(array.values.dtype().bitsize());
+    arrays.sort_by(|a, b| width(a).cmp(&width(b)).then(a.name.cmp(&b.name)));
     let mut end = 0;
     let info = |array: &Array| {
         let start = end;
-        end += size_of_val(array.values);
-        let (dtype, shape) = (Dtype::F32, array.shape.to_vec());
+        end += array.values.bytes();
+        let (dtype, shape) = (array.values.dtype(), array.shape.to_vec());
         (array.name.clone(), TensorInfo { dtype, shape, data_offsets: (start, end) })
     };
     let infos = arrays.iter().map(info).collect();
-    // One entry: several would be written in any order, and equal runs should have equal files.
-    let mut metadata = metadata.clone();
-    metadata.insert(HASH.into(), hash_of(&arrays, &metadata));
-    let ours = serde_json::to_string(&metadata).expect("texts can be written");
-    let header = Metadata::new(Some(HashMap::from([(KEY.into(), ours)])), infos)
+    let said = serde_json::to_string(metadata).expect("texts can be written");
+    let hash = hash::of_arrays(&arrays, &said);
+    let header = Metadata::new(archive::metadata(metadata.clone(), hash), infos)
         .expect("as many values as the shapes say");
     let mut header = serde_json::to_vec(&header).expect("names and shapes can be written");
     header.resize(header.len().next_multiple_of(8), b' ');
     files::replace(path, |out| {
         out.write_all(&(header.len() as u64).to_le_bytes())?;
         out.write_all(&header)?;
-        arrays.iter().try_for_each(|array| write_values(out, array.values))
+        arrays.iter().try_for_each(|array| array.values.each_bytes(|bytes| out.write_all(bytes)))
     })?;
-    Ok(())
-}
-
-/// The hash of all arrays and of the metadata.
-fn hash_of(arrays: &[Array], metadata: &BTreeMap<String, String>) -> String {
-    let metadata = serde_json::to_string(metadata).expect("texts can be written");
-    hash::of_arrays(arrays, &metadata)
-}
-
-fn write_values(out: &mut impl Write, values: &[f32]) -> io::Result<()> {
-    let mut bytes = [0; 1 << 14];
-    for chunk in values.chunks(bytes.len() / 4) {
-        for (bytes, value) in bytes.chunks_exact_mut(4).zip(chunk) {
-            bytes.copy_from_slice(&value.to_le_bytes());
-        }
-        out.write_all(&bytes[..4 * chunk.len()])?;
-    }
     Ok(())
 }
 
@@ -96,43 +135,12 @@ pub(crate) struct Checkpoint {
 impl Checkpoint {
     /// Reads a file, which must be whole and as it was written.
     pub(crate) fn load(path: &Path) -> Result<Self, Error> {
-        let file = fs::read(path).map_err(Error::file(path, "read"))?;
-        let broken = |found: String| Error::Checkpoint { path: path.into(), found };
-        let (_, header) =
-            SafeTensors::read_metadata(&file).map_err(|e| broken(explain(&e, file.len())))?;
-        let ours = header.metadata().as_ref().and_then(|entries| entries.get(KEY));
-        let mut metadata: BTreeMap<String, String> = match ours
-            .map(|ours| serde_json::from_str(ours))
-        {
-            None => BTreeMap::new(),
-            Some(read) => read.map_err(|e| broken(format!("metadata that is no JSON ({e})")))?,
-        };
-        let tensors =
-            SafeTensors::deserialize(&file).map_err(|e| broken(explain(&e, file.len())))?;
-        let mut arrays = Vec::with_capacity(tensors.len());
-        for (name, view) in tensors.iter() {
-            if view.dtype() != Dtype::F32 {
-                return Err(broken(format!("{name} holds {:?}, expected F32", view.dtype())));
-            }
-            let values = view
-                .data()
-                .chunks_exact(4)
-                .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-                .collect();
-            arrays.push(Parameter { name: name.into(), shape: view.shape().to_vec(), values });
-        }
-        arrays.sort_by(|a, b| a.name.cmp(&b.name));
-        let expected = metadata.remove(HASH);
-        let checkpoint = Self { arrays, metadata };
-        // Files of before have none.
-        if let Some(expected) = expected {
-            let views: Vec<Array> = checkpoint.arrays.iter().map(Array::from).collect();
-            let found = hash_of(&views, &checkpoint.metadata);
-            if found != expected {
-                return Err(Error::changed(path, &found, &expected));
-            }
-        }
-        Ok(checkpoint)
+        let archive = Archive::open(path)?;
+        let arrays = archive.read(|name, shape, stored| {
+            let values = stored.into_f32(name, shape).map_err(|found| archive.broken(found))?;
+            Ok(Parameter { name: name.into(), shape: shape.to_vec(), values })
+        })?;
+        Ok(Self { arrays, metadata: archive.metadata })
     }
 
     /// The arrays whose names begin so, without that beginning.
@@ -150,24 +158,50 @@ impl Checkpoint {
 
     /// An entry of the metadata that must be there, read as a value.
     pub(crate) fn entry<T: std::str::FromStr>(&self, path: &Path, key: &str) -> Result<T, Error> {
-        let entry = self.metadata.get(key);
-        entry.and_then(|entry| entry.parse().ok()).ok_or_else(|| Error::Checkpoint {
-            path: path.into(),
-            found: match entry {
-                None => format!("no {key}"),
-                Some(entry) => format!("{key} = {entry:?}"),
-            },
-        })
+        entry(&self.metadata, path, key)
     }
 }
 
-/// What a broken file is, in words.
-fn explain(error: &safetensors::SafeTensorError, bytes: usize) -> String {
-    format!("{bytes} bytes that are cut short or were never such a file ({error})")
+/// An entry of a file's metadata that must be there, read as a value.
+pub(crate) fn entry<T: std::str::FromStr>(
+    metadata: &BTreeMap<String, String>,
+    path: &Path,
+    key: &str,
+) -> Result<T, Error> {
+    let entry = metadata.get(key);
+    entry.and_then(|entry| entry.parse().ok()).ok_or_else(|| Error::Checkpoint {
+        path: path.into(),
+        found: match entry {
+            None => format!("no {key}"),
+            Some(entry) => format!("{key} = {entry:?}"),
+        },
+    })
+}
+
+impl Stored {
+    /// The values in f32, or what is wrong with them.
+    pub(crate) fn into_f32(self, name: &str, shape: &[usize]) -> Result<Vec<f32>, String> {
+        Ok(match self {
+            Self::F32(values) => values,
+            Self::F16(bits) => bits.into_iter().map(f16_value).collect(),
+            Self::Bf16(bits) => bits.into_iter().map(bf16_value).collect(),
+            int8 @ Self::Int8 { .. } => int8.into_int8(name, shape)?.values(),
+        })
+    }
+
+    /// Levels and scales as a model takes them, or what is wrong with them; nothing where values are not of int8.
+    pub(crate) fn into_int8(self, name: &str, shape: &[usize]) -> Result<Int8Values, String> {
+        let Self::Int8 { levels, scales, scales_shape } = self else {
+            return Err(format!("{name} is not of int8"));
+        };
+        Int8Values::new(shape, levels, &scales_shape, scales).map_err(|e| format!("{name}: {e}"))
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn example() -> Checkpoint {
@@ -186,7 +220,7 @@ mod tests {
         let views = arrays.iter().rev().map(|array| Array {
             name: array.name.clone(),
             shape: &array.shape,
-            values: &array.values,
+            values: array.values.as_slice().into(),
         });
         super::save(path, views.collect(), &metadata).unwrap();
     }
@@ -235,7 +269,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.safetensors");
         let values: Vec<f32> = (0..9001).map(|i| i as f32 * 0.1).collect();
-        let array = Array { name: "long".into(), shape: &[9001], values: &values };
+        let array = Array { name: "long".into(), shape: &[9001], values: values.as_slice().into() };
         super::save(&path, vec![array], &BTreeMap::new()).unwrap();
         assert_eq!(Checkpoint::load(&path).unwrap().arrays[0].values, values);
     }

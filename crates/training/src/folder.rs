@@ -13,6 +13,7 @@
 //! | `events.out.tfevents.*` | the same for TensorBoard |
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::{self, Write},
     path::{Path, PathBuf},
@@ -22,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use whatwhere_data::{Description, Tokenizer};
 use whatwhere_files as files;
 
-use crate::{Error, RunSettings, hash};
+use crate::{Error, RunSettings, hash, imported::Imported, trainer::saving};
 
 /// The format of run folders that this program writes; it reads all before it but what 2 renamed. 2: `positions` of the
 /// pattern `global` and the parameter `center` of `predicted`, which were `places` and `place`. 1: files with hashes. 0,
@@ -134,6 +135,24 @@ impl Folder {
             Some(expected) if *expected != found => Err(Error::changed(path, &found, expected)),
             _ => Ok(found),
         }
+    }
+
+    /// The tokenizer, which must be the one that a model's metadata tell of; an imported model may have come without.
+    pub(crate) fn load_tokenizer(
+        &self,
+        metadata: &BTreeMap<String, String>,
+        imported: Option<&Imported>,
+    ) -> Result<Option<Tokenizer>, Error> {
+        let hash = metadata.get(saving::TOKENIZER);
+        if imported.is_some() && hash.is_none() {
+            return Ok(None);
+        }
+        self.check_tokenizer(hash)?;
+        let tokenizer = Tokenizer::load(&self.tokenizer())?;
+        Ok(Some(match imported {
+            None => tokenizer,
+            Some(imported) => imported.tokenizer(tokenizer),
+        }))
     }
 
     /// Writes what the data are.

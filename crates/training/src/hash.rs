@@ -1,6 +1,7 @@
 //! SHA-256 of what a run folder holds, so that a file that was changed or belongs to another run is noticed.
 
 use rayon::prelude::*;
+use safetensors::Dtype;
 use sha2::{Digest, Sha256};
 
 use crate::checkpoint::Array;
@@ -12,8 +13,12 @@ pub(crate) fn of_bytes(bytes: &[u8]) -> String {
 
 /// The hash of arrays with their names and shapes, whatever their order, and of what else is said of them.
 pub(crate) fn of_arrays(arrays: &[Array], metadata: &str) -> String {
-    let mut each: Vec<(&str, Vec<u8>)> =
-        arrays.par_iter().map(|array| (array.name.as_str(), of_array(array))).collect();
+    let each = arrays.par_iter().map(|array| (array.name.clone(), of_array(array))).collect();
+    of_all(each, metadata)
+}
+
+/// [`of_arrays`] of the hashes of each, by name.
+pub(crate) fn of_all(mut each: Vec<(String, Vec<u8>)>, metadata: &str) -> String {
     each.sort_unstable();
     let mut hash = Sha256::new();
     for (name, array) in each {
@@ -25,20 +30,40 @@ pub(crate) fn of_arrays(arrays: &[Array], metadata: &str) -> String {
     hexadecimal(&hash.finalize())
 }
 
+/// The hash of one array.
+pub(crate) struct Hasher(Sha256);
+
+impl Hasher {
+    pub(crate) fn new(dtype: Dtype, shape: &[usize]) -> Self {
+        let mut hash = Sha256::new();
+        for size in shape {
+            hash.update((*size as u64).to_le_bytes());
+        }
+        // Files of before have no other.
+        if dtype != Dtype::F32 {
+            hash.update(format!("{dtype:?}"));
+        }
+        Self(hash)
+    }
+
+    /// The next values, as little-endian bytes.
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub(crate) fn finish(self) -> Vec<u8> {
+        self.0.finalize().to_vec()
+    }
+}
+
 fn of_array(array: &Array) -> Vec<u8> {
-    /// Values turned into bytes at a time.
-    const CHUNK: usize = 4096;
-    let mut hash = Sha256::new();
-    for size in array.shape {
-        hash.update((*size as u64).to_le_bytes());
-    }
-    let mut bytes = Vec::with_capacity(4 * CHUNK);
-    for values in array.values.chunks(CHUNK) {
-        bytes.clear();
-        bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-        hash.update(&bytes);
-    }
-    hash.finalize().to_vec()
+    let mut hash = Hasher::new(array.values.dtype(), array.shape);
+    let each: Result<(), std::convert::Infallible> = array.values.each_bytes(|bytes| {
+        hash.update(bytes);
+        Ok(())
+    });
+    let Ok(()) = each;
+    hash.finish()
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
@@ -58,7 +83,7 @@ mod tests {
     #[test]
     fn every_part_of_an_array_counts_and_their_order_does_not() {
         fn array<'a>(name: &str, shape: &'a [usize], values: &'a [f32]) -> Array<'a> {
-            Array { name: name.into(), shape, values }
+            Array { name: name.into(), shape, values: values.into() }
         }
         let (a, b) = (array("a", &[2], &[1.0, 2.0]), array("b", &[1], &[3.0]));
         let whole = of_arrays(&[a.clone(), b.clone()], "");

@@ -30,6 +30,7 @@
 //! - [`lock`] keeps a run folder to one process.
 //! - [`interrupt`] lets a run stop between two steps.
 
+mod archive;
 pub mod bleu;
 mod changes;
 mod checkpoint;
@@ -60,6 +61,7 @@ pub mod statistics;
 mod stop;
 pub mod tensorboard;
 pub mod trainer;
+mod weights;
 
 pub use error::Error;
 pub use evaluate::{Evaluation, Positions, evaluate, evaluate_batches, loss_by_position};
@@ -70,4 +72,5 @@ pub use learner::{Learner, StepStats};
 pub use run::{BLANK, Filling, Generation, Run, Translation};
 pub use settings::{RunSettings, TrainingSettings, set};
 pub use trainer::{Ending, Observer, Record, Trainer};
+pub use weights::{Storage, Weights, quantize};
 pub use whatwhere_transformer::generate::Sampling;

@@ -13,8 +13,12 @@ use whatwhere_transformer::{
 };
 
 use crate::{
-    Error, Folder, RunSettings, checkpoint::Checkpoint, imported::Imported, stop::StopFilter,
-    trainer::saving,
+    Error, Folder, RunSettings,
+    archive::Archive,
+    checkpoint,
+    imported::Imported,
+    stop::StopFilter,
+    weights::{self, Weights},
 };
 
 /// A model, its tokenizer and its settings.
@@ -28,6 +32,8 @@ pub struct Run {
     tokenizer: Option<Tokenizer>,
     /// Updates behind the weights.
     pub step: u64,
+    /// Whether its folder has weights of int8 and no others.
+    pub is_stored_int8: bool,
     /// Holds the model, with the best weights of the run.
     generator: Generator,
 }
@@ -88,28 +94,30 @@ fn generator(settings: &RunSettings, model: &Model) -> Generator {
 }
 
 impl Run {
-    /// Opens a run folder.
+    /// Opens a run folder, with weights in f32, whatever they are stored as.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::open_with(folder, Some(Weights::F32))
+    }
+
+    /// Opens a run folder with these weights, or as they are stored: int8 ones of a quantized run, f32 otherwise.
+    pub fn open_with(folder: impl AsRef<Path>, weights: Option<Weights>) -> Result<Self, Error> {
         let folder = Folder::new(folder.as_ref());
         let settings = folder.load_settings()?;
-        let mut checkpoint = Checkpoint::load(&folder.model())?;
+        let archive = Archive::open(&folder.model())?;
         let imported = Imported::load(&folder)?;
-        let hash = checkpoint.metadata.get(saving::TOKENIZER);
-        let tokenizer = match &imported {
-            Some(_) if hash.is_none() => None,
-            _ => {
-                folder.check_tokenizer(hash)?;
-                let tokenizer = Tokenizer::load(&folder.tokenizer())?;
-                Some(match &imported {
-                    None => tokenizer,
-                    Some(imported) => imported.tokenizer(tokenizer),
-                })
-            }
-        };
-        let step = checkpoint.entry(&folder.model(), "step")?;
-        let model = settings.model.build_with(checkpoint.take(""), &settings.device())?;
-        let generator = generator(&settings, &model);
-        Ok(Self { settings, imported, tokenizer, step, generator })
+        let (tokenizer, model) = rayon::join(
+            || folder.load_tokenizer(&archive.metadata, imported.as_ref()),
+            || weights::load(&archive, &settings, weights),
+        );
+        let (tokenizer, model) = (tokenizer?, model?);
+        let step = checkpoint::entry(&archive.metadata, &folder.model(), "step")?;
+        let (generator, is_stored_int8) = (generator(&settings, &model), archive.is_int8());
+        Ok(Self { settings, imported, tokenizer, step, is_stored_int8, generator })
+    }
+
+    /// The same run with int8 weights, the nearest to its own.
+    pub fn to_int8(&self) -> Result<Self, Error> {
+        Ok(self.with_model(&self.model().to_int8()?))
     }
 
     /// The same weights under other settings than they were trained with, where these leave the parameters as they are:
@@ -118,7 +126,8 @@ impl Run {
         let settings = RunSettings::read(&self.settings.to_toml()?, changes)?;
         let generator = generator(&settings, &self.model().with_settings(&settings.model)?);
         let (imported, tokenizer) = (self.imported.clone(), self.tokenizer.clone());
-        Ok(Self { settings, imported, tokenizer, step: self.step, generator })
+        let (step, is_stored_int8) = (self.step, self.is_stored_int8);
+        Ok(Self { settings, imported, tokenizer, step, is_stored_int8, generator })
     }
 
     /// The same run with the weights of another model of its kind.
@@ -126,7 +135,8 @@ impl Run {
         let settings = RunSettings { model: model.settings().clone(), ..self.settings.clone() };
         let generator = generator(&settings, model);
         let (imported, tokenizer) = (self.imported.clone(), self.tokenizer.clone());
-        Self { settings, imported, tokenizer, step: self.step, generator }
+        let (step, is_stored_int8) = (self.step, self.is_stored_int8);
+        Self { settings, imported, tokenizer, step, is_stored_int8, generator }
     }
 
     /// From text to tokens and back. Refuses where the model came without.

@@ -7,8 +7,8 @@ use std::{fs, ops::ControlFlow, path::Path};
 use tempfile::TempDir;
 use whatwhere_data::{Corpus, Source};
 use whatwhere_training::{
-    Ending, Error, Folder, Generation, Observer, Record, Run, RunSettings, Trainer, Translation,
-    interrupt::Interrupt,
+    Ending, Error, Folder, Generation, Observer, Record, Run, RunSettings, Storage, Trainer,
+    Translation, Weights, interrupt::Interrupt, quantize,
 };
 
 const DECODER: &str = "
@@ -343,4 +343,51 @@ fn a_run_answers_as_its_model_was_trained() {
     let each = run.translate_each(&["ABC", "Ω", "", "ABCDEF"], &Translation::default()).unwrap();
     assert_eq!((each[0].as_ref().unwrap(), each[3].as_ref().unwrap()), (&out[0], &out[2]));
     assert!(each[1].is_err() && each[2].as_ref().unwrap().is_empty());
+}
+
+#[test]
+fn weights_are_stored_in_fewer_bits_and_opened_again() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("run");
+    train(&settings(&["training.steps=3"]), &path);
+    let (f32, int8) =
+        (Run::open(&path).unwrap(), Run::open_with(&path, Some(Weights::Int8)).unwrap());
+    assert!(int8.model().is_int8() && !int8.is_stored_int8);
+    let ids = vec![vec![1, 2, 3, 4, 5]];
+    let logits = |run: &Run| run.logits(None, &ids).unwrap().0;
+    let size = |path: &Path| fs::metadata(path.join("model.safetensors")).unwrap().len();
+    for (name, storage, share) in
+        [("int8", Storage::Int8, 0.7), ("f16", Storage::F16, 0.8), ("bf16", Storage::Bf16, 0.8)]
+    {
+        let out = folder.path().join(name);
+        quantize(&path, &out, storage).unwrap();
+        assert!(matches!(quantize(&path, &out, storage), Err(Error::RunExists { .. })));
+        let (small, large) = (size(&out) as f64, size(&path) as f64);
+        assert!(small < share * large, "{name}: {small} of {large}");
+        let stored = Run::open_with(&out, None).unwrap();
+        assert_eq!(stored.is_stored_int8, name == "int8");
+        if name == "int8" {
+            assert_eq!(logits(&stored), logits(&int8));
+            // In f32 they are the numbers of the levels.
+            let read = Run::open(&out).unwrap();
+            assert!(!read.model().is_int8());
+            assert_eq!(read.model().parameters(), stored.model().parameters());
+        } else {
+            assert!(!stored.model().is_int8());
+            for (stored, exact) in stored.model().parameters().iter().zip(f32.model().parameters())
+            {
+                // Half of the last digit of 8, and what f16 has below its normal numbers.
+                for (a, b) in stored.values.iter().zip(&exact.values) {
+                    assert!((a - b).abs() <= b.abs() / 256.0 + 6e-8, "{}: {a} {b}", stored.name);
+                }
+            }
+        }
+        // One bit of one weight.
+        let file = out.join("model.safetensors");
+        let mut flipped = fs::read(&file).unwrap();
+        *flipped.last_mut().unwrap() ^= 1;
+        fs::write(&file, &flipped).unwrap();
+        let message = Run::open_with(&out, None).unwrap_err().to_string();
+        assert!(message.contains("was changed"), "{message}");
+    }
 }

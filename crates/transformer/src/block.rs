@@ -7,8 +7,10 @@ use burn::{
     tensor::{Device, Tensor},
 };
 use whatwhere_attention::{
-    Attention, AttentionSettings, Cache, Input, Path, bridge::Operand, position::PositionModule,
-    projected,
+    Attention, AttentionLinears, AttentionSettings, Cache, Input, Path,
+    bridge::Operand,
+    position::PositionModule,
+    projected::{self, Project},
 };
 
 use crate::{
@@ -84,21 +86,10 @@ pub(crate) struct Pass<'a> {
 pub(crate) enum State<'a> {
     None,
     Cache(&'a mut BlockCache),
-    /// The same cache, read and extended with int8 copies of the block's linear layers.
-    Draft(&'a mut BlockCache, &'a QuantizedBlock),
     /// Inputs of the attention in earlier segments, at most so many.
     Segment(&'a mut Option<Tensor<3>>, usize),
     /// What self-attention and attention to the encoder are called with, for looking inside.
     Inputs(&'a mut Vec<Input>),
-}
-
-impl<'a> State<'a> {
-    fn int8(&self) -> Option<&'a QuantizedBlock> {
-        match self {
-            Self::Draft(_, int8) => Some(int8),
-            _ => None,
-        }
-    }
 }
 
 /// Keys and values of one block.
@@ -152,11 +143,12 @@ impl Block {
         x: Tensor<3>,
         pass: &mut Pass,
         mut state: State,
+        int8: Option<&QuantizedBlock>,
     ) -> Result<Tensor<3>, Error> {
-        let stream = self.self_attention(x.clone(), pass, &mut state)?;
+        let stream = self.self_attention(x.clone(), pass, &mut state, int8)?;
         let stream = match (&self.cross, pass.memory) {
             (Some(cross), Some(memory)) => {
-                self.cross_attention(cross, memory, stream, pass, &mut state)?
+                self.cross_attention(cross, memory, stream, pass, &mut state, int8)?
             }
             _ => stream,
         };
@@ -172,7 +164,6 @@ impl Block {
         };
         let norms = self.norms(norm, &self.feed_forward_output_norm);
         let (seed, path) = (pass.seeds.next(), pass.path);
-        let int8 = state.int8();
         if path != Path::Composed
             && int8.is_none()
             && let Some(out) = self.fused_feed_forward(&around, norms, seed)?
@@ -208,6 +199,7 @@ impl Block {
         x: Tensor<3>,
         pass: &mut Pass,
         state: &mut State,
+        int8: Option<&QuantizedBlock>,
     ) -> Result<Tensor<3>, Error> {
         let (seed, outer) = (pass.seeds.next(), pass.seeds.next());
         let input = |x| {
@@ -224,12 +216,15 @@ impl Block {
         };
         let norms = self.norms(&self.attention_norm, &self.attention_output_norm);
         let around = Around::new(x);
-        if let State::None = state
+        if let (State::None, None) = (&state, int8)
             && let Some(out) = self.fused_attention(input(around.x.clone()), norms, outer)?
         {
             return Ok(out);
         }
-        self.residual(around, norms, outer, pass.path, |x| attend(&self.attention, input(x), state))
+        self.residual(around, norms, outer, pass.path, |x| match int8 {
+            None => attend(&self.attention, self.attention.linears(), input(x), state),
+            Some(int8) => attend(&self.attention, int8.own(), input(x), state),
+        })
     }
 
     fn cross_attention(
@@ -239,6 +234,7 @@ impl Block {
         x: Tensor<3>,
         pass: &mut Pass,
         state: &mut State,
+        int8: Option<&QuantizedBlock>,
     ) -> Result<Tensor<3>, Error> {
         let (seed, outer) = (pass.seeds.next(), pass.seeds.next());
         let norms = self.norms(&cross.norm, &cross.output_norm);
@@ -248,16 +244,9 @@ impl Block {
             input.key_lengths = memory.lengths.clone();
             input.seed = seed;
             input.path = pass.path;
-            match state {
-                State::Cache(cache) => cross.attention.decode(input, &mut cache.cross),
-                State::Draft(cache, int8) => {
-                    cross.attention.decode_by(int8.cross(), input, &mut cache.cross)
-                }
-                State::Inputs(inputs) => {
-                    inputs.push(input.clone());
-                    cross.attention.forward(input)
-                }
-                State::None | State::Segment(..) => cross.attention.forward(input),
+            match int8 {
+                None => attend_memory(&cross.attention, cross.attention.linears(), input, state),
+                Some(int8) => attend_memory(&cross.attention, int8.cross(), input, state),
             }
         })
     }
@@ -365,19 +354,19 @@ impl Around {
 }
 
 /// Self-attention, and attention to what is kept of the tokens before.
-fn attend(
+fn attend<P: Project>(
     attention: &Attention,
+    linears: AttentionLinears<P>,
     mut input: Input,
     state: &mut State,
 ) -> Result<Tensor<3>, whatwhere_attention::Error> {
     match state {
-        State::None => attention.forward(input),
+        State::None => attention.forward_by(linears, input),
         State::Inputs(inputs) => {
             inputs.push(input.clone());
-            attention.forward(input)
+            attention.forward_by(linears, input)
         }
-        State::Cache(cache) => attention.decode(input, &mut cache.own),
-        State::Draft(cache, int8) => attention.decode_by(int8.own(), input, &mut cache.own),
+        State::Cache(cache) => attention.decode_by(linears, input, &mut cache.own),
         State::Segment(past, length) => {
             let seen = match past.take() {
                 None => input.x.clone().detach(),
@@ -389,7 +378,24 @@ fn attend(
             };
             let (all, kept) = (seen.dims()[1], seen.dims()[1].min(*length));
             **past = Some(seen.narrow(1, all - kept, kept));
-            attention.forward(input)
+            attention.forward_by(linears, input)
         }
+    }
+}
+
+/// Attention to the encoder's sequence, whose keys and values are kept where a model generates.
+fn attend_memory<P: Project>(
+    attention: &Attention,
+    linears: AttentionLinears<P>,
+    input: Input,
+    state: &mut State,
+) -> Result<Tensor<3>, whatwhere_attention::Error> {
+    match state {
+        State::Cache(cache) => attention.decode_by(linears, input, &mut cache.cross),
+        State::Inputs(inputs) => {
+            inputs.push(input.clone());
+            attention.forward_by(linears, input)
+        }
+        State::None | State::Segment(..) => attention.forward_by(linears, input),
     }
 }

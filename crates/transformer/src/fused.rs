@@ -5,10 +5,13 @@ use std::sync::{Mutex, PoisonError};
 
 use burn::tensor::Tensor;
 use rayon::prelude::*;
-use whatwhere_attention::bridge::{Operand, gather_into_gradient, operation};
+use whatwhere_attention::bridge::{Operand, gather_into_gradient, operation, untracked};
 use whatwhere_kernels::{
     Pooled,
-    layer::{Activation, CrossEntropy, Embedding, Gated, LossSum, OutputGradients, OutputWeights},
+    layer::{
+        Activation, CrossEntropy, Embedding, Gated, LossSum, OutputGradients, OutputWeights,
+        QuantizedLinear,
+    },
 };
 
 use crate::{dropout::Dropped, norm::NormFormula};
@@ -114,6 +117,23 @@ pub(crate) fn embedding(
         let call = Embedding { width, rows: &rows };
         call.backward(d_out, d_table).expect(CHECKED);
     }))
+}
+
+/// Rows of a table in int8, `[batch, length, width]`.
+///
+/// # Panics
+/// If there is no such row.
+pub(crate) fn quantized_embedding(
+    table: &QuantizedLinear,
+    rows: &[u32],
+    [batch, length]: [usize; 2],
+) -> Tensor<3> {
+    let width = table.from();
+    let mut out = Pooled::uncleared(rows.len() * width);
+    for (row, out) in rows.iter().zip(out.chunks_exact_mut(width)) {
+        table.write_column(*row as usize, out);
+    }
+    untracked(out, [batch, length, width])
 }
 
 /// `x + drop(y)`.

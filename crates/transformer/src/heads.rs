@@ -36,7 +36,8 @@ impl Model {
     /// The same model, some of whose heads add nothing to the stream: their rows of the output projection are 0. All other
     /// weights are shared.
     pub fn without_heads(&self, heads: &[Head]) -> Result<Self, Error> {
-        let mut model = self.clone();
+        // Int8 weights would still have them.
+        let mut model = self.clone().with_int8(None);
         for removed in heads {
             let stack = match removed.site {
                 Site::Encoder => &mut model.encoder,

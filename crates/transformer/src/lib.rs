@@ -21,6 +21,7 @@
 //! stacks and layers have otherwise. [`generate`] generates, [`Model::parameters`] names what is learned.
 
 mod block;
+mod decoder_state;
 mod dropout;
 mod error;
 mod feed_forward;
@@ -41,16 +42,19 @@ mod stack;
 mod sublayer;
 
 pub use block::{Block, Cross, Memory};
+pub use decoder_state::DecoderState;
 pub use error::Error;
 pub use feed_forward::FeedForward;
 pub use heads::Head;
 pub use look::AttentionInput;
-pub use model::{DecoderState, Mode, Model, Segments};
+pub use model::{Mode, Model, Segments};
 pub use norm::Norm;
 pub use output::{Output, OutputTransform};
 pub use parameters::{Parameter, ParameterPath, ParameterView, Role};
+pub use quantized::quantized;
 pub use sequences::Sequences;
 pub use settings::{
     Activation, Family, Init, ModelSettings, NormKind, NormPlace, Recompute, ResidualKind, Site,
 };
 pub use stack::Stack;
+pub use whatwhere_kernels::layer::{Int8Values, QuantizedLinear};

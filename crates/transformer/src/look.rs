@@ -42,7 +42,8 @@ impl Model {
         if let Some(decoder) = &self.decoder {
             let mut inputs = vec![Vec::new(); decoder.depth()];
             let states = States::Inputs(&mut inputs);
-            self.decode(tokens, memory.as_ref(), 0, Seeds::new(None), Path::Auto, states)?;
+            let (seeds, path, int8) = (Seeds::new(None), Path::Auto, self.int8().map(|i| &**i));
+            self.decode(tokens, memory.as_ref(), 0, seeds, path, states, int8)?;
             seen.extend(of_layers(&[Site::Decoder, Site::Cross], inputs));
         }
         Ok(seen)

@@ -1,18 +1,21 @@
 //! A model: embeddings, one or two stacks, and the output projection to logits.
 
+use std::sync::Arc;
+
 use burn::{
     module::{Module, ModuleVisitor, Param},
     nn::{Embedding, EmbeddingConfig, Linear, LinearConfig},
-    tensor::{Device, Int, Tensor, TensorData},
+    tensor::{Device, Tensor, TensorData},
 };
 use whatwhere_attention::Path;
 use whatwhere_settings::Refuses;
 
 use crate::{
-    Error, Family, Memory, ModelSettings, Output, OutputTransform, Sequences, Stack,
+    DecoderState, Error, Family, Memory, ModelSettings, Output, OutputTransform, Sequences, Stack,
     block::{BlockCache, Pass},
     dropout::Seeds,
     fused, init, parameters,
+    quantized::QuantizedModel,
     settings::Site,
     stack::States,
 };
@@ -39,6 +42,9 @@ pub struct Model {
     /// Whether embeddings are multiplied by √width; the settings may leave it to an encoding.
     #[module(skip)]
     scales_embeddings: bool,
+    /// Int8 weights, if it computes with such.
+    #[module(skip)]
+    int8: Option<Arc<QuantizedModel>>,
 }
 
 /// How a model is called.
@@ -55,15 +61,6 @@ pub struct Mode {
 pub struct Segments {
     /// One tensor `[batch, kept, width]` for each layer of the decoder; empty before the first segment.
     pub layers: Vec<Option<Tensor<3>>>,
-}
-
-/// What a decoder keeps while it generates.
-#[derive(Clone, Debug)]
-pub struct DecoderState {
-    pub(crate) caches: Vec<BlockCache>,
-    pub(crate) memory: Option<Memory>,
-    pub(crate) length: usize,
-    pub(crate) prefixes: Option<Vec<usize>>,
 }
 
 impl ModelSettings {
@@ -104,6 +101,7 @@ impl ModelSettings {
             output: Output::new(self, device),
             settings: self.clone(),
             scales_embeddings: self.scales_embeddings()?,
+            int8: None,
         })
     }
 }
@@ -120,6 +118,16 @@ impl ModuleVisitor for Counting {
 impl Model {
     pub(crate) fn scales_embeddings(&self) -> bool {
         self.scales_embeddings
+    }
+
+    pub(crate) fn int8(&self) -> Option<&Arc<QuantizedModel>> {
+        self.int8.as_ref()
+    }
+
+    /// The same with these int8 weights, or with f32 ones.
+    pub(crate) fn with_int8(mut self, int8: Option<Arc<QuantizedModel>>) -> Self {
+        self.int8 = int8;
+        self
     }
 
     /// The settings the model was built from.
@@ -158,7 +166,8 @@ impl Model {
             }
             (_, Some(_)) => {
                 let memory = self.memory(source, &mut seeds, mode.path)?;
-                self.decode(tokens, memory.as_ref(), 0, seeds, mode.path, States::None)
+                let int8 = self.int8.as_deref();
+                self.decode(tokens, memory.as_ref(), 0, seeds, mode.path, States::None, int8)
             }
             (None, None) => unreachable!("a model has a stack"),
         }
@@ -174,7 +183,7 @@ impl Model {
         let seeds = Seeds::new(mode.seed);
         segments.layers.resize(self.settings.decoder_depth(), None);
         let states = States::Segments(&mut segments.layers, self.settings.segment_memory);
-        self.decode(tokens, None, 0, seeds, mode.path, states)
+        self.decode(tokens, None, 0, seeds, mode.path, states, self.int8.as_deref())
     }
 
     /// Begins to generate: reads the source, if there is one.
@@ -185,7 +194,7 @@ impl Model {
         }
         let memory = self.memory(source, &mut Seeds::new(None), Path::Auto)?;
         let caches = vec![BlockCache::default(); self.settings.decoder_depth()];
-        Ok(DecoderState { caches, memory, length: 0, prefixes: None })
+        Ok(DecoderState { caches, memory, length: 0, prefixes: None, sources: None })
     }
 
     /// Logits after each of the given tokens, which follow those already read, `[batch, length, vocabulary]`.
@@ -206,7 +215,8 @@ impl Model {
         let seeds = Seeds::new(None);
         let mut tokens = tokens.clone();
         tokens.prefixes.clone_from(prefixes);
-        let hidden = self.decode(&tokens, memory.as_ref(), first, seeds, Path::Auto, states)?;
+        let (path, int8) = (Path::Auto, self.int8.as_deref());
+        let hidden = self.decode(&tokens, memory.as_ref(), first, seeds, path, states, int8)?;
         state.length += length;
         Ok(self.logits(hidden.narrow(1, length - count, count)))
     }
@@ -251,11 +261,13 @@ impl Model {
             seeds: *seeds,
             path,
         };
-        let out = encoder.forward(x, 0, &mut pass, states)?;
+        let int8 = self.int8.as_deref().map(|int8| &int8.encoder[..]);
+        let out = encoder.forward(x, 0, &mut pass, states, int8)?;
         *seeds = pass.seeds;
         Ok(out)
     }
 
+    #[expect(clippy::too_many_arguments, reason = "each is of a kind of its own")]
     pub(crate) fn decode(
         &self,
         tokens: &Sequences,
@@ -264,6 +276,7 @@ impl Model {
         seeds: Seeds,
         path: Path,
         states: States,
+        int8: Option<&QuantizedModel>,
     ) -> Result<Tensor<3>, Error> {
         let decoder = self.decoder.as_ref().expect("callers have a decoder");
         self.check_types(tokens)?;
@@ -278,12 +291,16 @@ impl Model {
             seeds,
             path,
         };
-        decoder.forward(x, first, &mut pass, states)
+        decoder.forward(x, first, &mut pass, states, int8.map(|int8| &int8.decoder[..]))
     }
 
     /// Embeddings of tokens and their types, `[batch, length, embedding width]`, before positions are added.
     pub fn embed(&self, tokens: &Sequences, path: Path) -> Tensor<3> {
-        let x = self.rows(&self.embedding, tokens.ids.clone(), tokens.dims(), path);
+        let int8 = self.int8.as_ref().and_then(|int8| int8.embedding.as_ref());
+        let x = match int8.filter(|_| path != Path::Composed) {
+            Some(table) => fused::quantized_embedding(table, &tokens.ids, tokens.dims()),
+            None => self.rows(&self.embedding, tokens.ids.clone(), tokens.dims(), path),
+        };
         let x = match self.scales_embeddings {
             true => x * (self.settings.embedding_channels() as f64).sqrt(),
             false => x,
@@ -321,56 +338,11 @@ impl Model {
 
     /// Where its weights are.
     pub fn device(&self) -> Device {
-        self.embedding.weight.val().device()
+        self.embedding.weight.lazy_device()
     }
 
     /// Which stacks it has.
     pub fn family(&self) -> Family {
         self.settings.family
-    }
-}
-
-impl DecoderState {
-    /// Tokens read so far.
-    pub fn length(&self) -> usize {
-        self.length
-    }
-
-    /// The first tokens of each sequence, so many, are seen in both directions; they are to be read in one step.
-    pub fn with_prefixes(mut self, prefixes: Vec<usize>) -> Self {
-        self.prefixes = Some(prefixes);
-        self
-    }
-
-    /// Forgets the last tokens, which can then be replaced by others; see [`Cache::rollback`].
-    ///
-    /// [`Cache::rollback`]: whatwhere_attention::Cache::rollback
-    pub fn rollback(&mut self, tokens: usize) -> Result<(), Error> {
-        for cache in &mut self.caches {
-            cache.own.rollback(tokens)?;
-        }
-        self.length -= tokens;
-        Ok(())
-    }
-
-    /// Goes on with these sequences: `order[i]` is the old index of new sequence `i`. Beam search calls it after each
-    /// step; sequences that are done can be left out.
-    pub fn reorder(&mut self, order: &[usize]) -> Result<(), Error> {
-        for cache in &mut self.caches {
-            cache.own.reorder(order)?;
-            cache.cross.reorder(order)?;
-        }
-        if let Some(prefixes) = &mut self.prefixes {
-            *prefixes = order.iter().map(|index| prefixes[*index]).collect();
-        }
-        if let Some(memory) = &mut self.memory {
-            let index: Vec<i32> = order.iter().map(|index| *index as i32).collect();
-            let index = Tensor::<1, Int>::from_data(index.as_slice(), &memory.states.device());
-            memory.states = memory.states.clone().select(0, index);
-            if let Some(lengths) = &mut memory.lengths {
-                *lengths = order.iter().map(|index| lengths[*index]).collect();
-            }
-        }
-        Ok(())
     }
 }

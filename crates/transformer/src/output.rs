@@ -5,6 +5,7 @@ use burn::{
     nn::{Linear, LinearConfig},
     tensor::{Device, Tensor},
 };
+use rayon::prelude::*;
 use whatwhere_attention::{Path, projected::Project};
 use whatwhere_kernels::layer::{self, LossSum};
 
@@ -87,6 +88,9 @@ impl Model {
 
     /// Products with every token's vector.
     fn products(&self, states: Tensor<3>, path: Path) -> Tensor<3> {
+        if let Some(int8) = self.int8().filter(|_| path != Path::Composed) {
+            return int8.output.project(states, path);
+        }
         if let Some(output) = self.output.linear() {
             return output.project(states, path);
         }
@@ -117,7 +121,11 @@ impl Model {
         hidden: Tensor<2>,
         targets: Targets,
     ) -> Option<(Tensor<1>, LossSum)> {
-        let states = self.before_logits(hidden.unsqueeze_dim(0), Path::Auto).squeeze_dim(0);
+        let states = self.before_logits(hidden.unsqueeze_dim(0), Path::Auto);
+        if self.is_int8() {
+            return Some(self.int8_cross_entropy(states, targets));
+        }
+        let states = states.squeeze_dim(0);
         let weight = self.output.weight.as_ref();
         let output = fused::Output {
             is_embedding: weight.is_none(),
@@ -127,4 +135,46 @@ impl Model {
         };
         fused::cross_entropy(states, output, targets)
     }
+
+    /// The same of `[1, rows, channels]` states with int8 weights, whose logits are held for some rows at a time; it has no
+    /// gradient.
+    fn int8_cross_entropy(&self, states: Tensor<3>, targets: Targets) -> (Tensor<1>, LossSum) {
+        /// Rows whose logits are held.
+        const ROWS: usize = 128;
+        let [_, rows, _] = states.dims();
+        let device = states.device();
+        let mut sum = LossSum { nats: 0.0, correct: 0 };
+        for first in (0..rows).step_by(ROWS) {
+            let count = ROWS.min(rows - first);
+            let logits = self.products(states.clone().narrow(1, first, count), Path::Auto);
+            let logits = self.finish_logits(logits);
+            let vocabulary = logits.dims()[2];
+            let logits: Vec<f32> = logits.into_data().try_into_vec().expect("logits are f32");
+            let losses: Vec<(f64, bool)> = logits
+                .par_chunks(vocabulary)
+                .zip(&targets.tokens[first..first + count])
+                .map(|(logits, target)| row_loss(logits, *target, targets.smoothing))
+                .collect();
+            for (row, (loss, is_correct)) in losses.into_iter().enumerate() {
+                let weight = targets.weights.map_or(1.0, |weights| f64::from(weights[first + row]));
+                sum.nats += weight * loss;
+                sum.correct += u64::from(is_correct);
+            }
+        }
+        (Tensor::from_data([sum.nats as f32], &device), sum)
+    }
+}
+
+/// The loss of one row's logits, in nats, and whether the target is the likeliest token.
+fn row_loss(logits: &[f32], target: u32, smoothing: f32) -> (f64, bool) {
+    let target = logits[target as usize];
+    let peak = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|logit| f64::from(logit - peak).exp()).sum();
+    let log_sum = f64::from(peak) + sum.ln();
+    let mut loss = log_sum - f64::from(target);
+    if smoothing > 0.0 {
+        let mean = logits.iter().map(|logit| f64::from(*logit)).sum::<f64>() / logits.len() as f64;
+        loss += f64::from(smoothing) * (log_sum - mean - loss);
+    }
+    (loss, target == peak)
 }

@@ -1,12 +1,13 @@
 //! A model's parameters by name, to be saved, loaded and updated.
 
-use std::{any::Any, collections::HashMap};
+use std::{any::Any, collections::HashMap, sync::Arc};
 
 use burn::{
     module::{Module, ModuleMapper, ModuleVisitor, Param},
     tensor::{Device, Tensor, TensorData},
 };
 use whatwhere_attention::bridge::Operand;
+use whatwhere_kernels::layer::QuantizedLinear;
 
 use crate::{Error, Model, ModelSettings};
 
@@ -91,7 +92,7 @@ impl ParameterView {
 pub(crate) fn share(from: &Model, to: Model) -> Result<Model, Error> {
     let mut taking = Taking::default();
     from.visit(&mut taking);
-    to.replace(taking.found)
+    Ok(to.replace(taking.found)?.with_int8(from.int8().cloned()))
 }
 
 impl ModelSettings {
@@ -105,7 +106,13 @@ impl ModelSettings {
 impl Model {
     /// Every parameter where it lies, in a fixed order; no values are copied on the CPU.
     pub fn views(&self) -> Vec<ParameterView> {
-        let mut viewing = Viewing::default();
+        self.views_but(|_| false)
+    }
+
+    /// [`Self::views`], without some by name: those of int8 weights are made when they are asked for.
+    pub fn views_but(&self, is_left_out: impl Fn(&str) -> bool) -> Vec<ParameterView> {
+        let mut viewing =
+            Viewing { path: ParameterPath::default(), found: Vec::new(), is_left_out };
         self.visit(&mut viewing);
         viewing.found
     }
@@ -134,9 +141,30 @@ impl Model {
         self.replace(parameters.into_iter().map(given).collect())
     }
 
+    /// The model with these parameters, some of which are made of int8 layers when they are asked for: name, layer, whether
+    /// it is a table.
+    pub(crate) fn with_int8_parameters(
+        self,
+        parameters: Vec<Parameter>,
+        layers: Vec<(String, Arc<QuantizedLinear>, bool)>,
+    ) -> Result<Self, Error> {
+        let int8 = layers.into_iter().map(|(name, layer, is_table)| {
+            let shape = match is_table {
+                true => vec![layer.to(), layer.from()],
+                false => vec![layer.from(), layer.to()],
+            };
+            (name, Given { shape, values: Values::Int8(layer, is_table) })
+        });
+        let given = |p: Parameter| {
+            let data = TensorData::new(p.values, p.shape.clone());
+            (p.name, Given { shape: p.shape, values: Values::Data(data) })
+        };
+        self.replace(parameters.into_iter().map(given).chain(int8).collect())
+    }
+
     fn replace(self, given: HashMap<String, Given>) -> Result<Self, Error> {
         let mut replacing = Replacing { path: ParameterPath::default(), given, wrong: None };
-        let model = self.map(&mut replacing);
+        let model = self.map(&mut replacing).with_int8(None);
         if let Some(error) = replacing.wrong {
             return Err(error);
         }
@@ -189,13 +217,13 @@ impl ParameterPath {
     }
 }
 
-#[derive(Default)]
-struct Viewing {
+struct Viewing<F> {
     path: ParameterPath,
     found: Vec<ParameterView>,
+    is_left_out: F,
 }
 
-impl ModuleVisitor for Viewing {
+impl<F: Fn(&str) -> bool> ModuleVisitor for Viewing<F> {
     fn enter_module(&mut self, name: &str, container: &str) {
         self.path.enter(name, container);
     }
@@ -205,6 +233,9 @@ impl ModuleVisitor for Viewing {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if (self.is_left_out)(&self.path.name()) {
+            return;
+        }
         let tensor = param.val();
         let shape = tensor.dims().to_vec();
         let values = Operand::copied(tensor);
@@ -221,8 +252,10 @@ struct Given {
 
 enum Values {
     Data(TensorData),
-    /// A tensor of the parameter's own number of dimensions.
-    Tensor(Box<dyn Any>),
+    /// A parameter of the same number of dimensions, which may be still to be made.
+    Shared(Box<dyn Any>),
+    /// Made of a layer when it is asked for; whether it is a table.
+    Int8(Arc<QuantizedLinear>, bool),
 }
 
 #[derive(Default)]
@@ -241,10 +274,9 @@ impl ModuleVisitor for Taking {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let tensor = param.val();
-        let shape = tensor.dims().to_vec();
-        self.found
-            .insert(self.path.name(), Given { shape, values: Values::Tensor(Box::new(tensor)) });
+        let shape = param.lazy_shape().to_vec();
+        let values = Values::Shared(Box::new(param.clone()));
+        self.found.insert(self.path.name(), Given { shape, values });
     }
 }
 
@@ -280,9 +312,17 @@ impl ModuleMapper for Replacing {
                     Tensor::from_data(data, &tensor.device())
                         .set_require_grad(tensor.is_require_grad())
                 }),
-                Values::Tensor(shared) => {
-                    let shared = shared.downcast::<Tensor<D>>();
-                    Param::initialized(param.id, *shared.expect("as many dimensions as the shape"))
+                Values::Shared(shared) => {
+                    let shared = shared.downcast::<Param<Tensor<D>>>();
+                    *shared.expect("as many dimensions as the shape")
+                }
+                Values::Int8(layer, is_table) => {
+                    let (device, shape) = (param.lazy_device(), param.lazy_shape());
+                    let made = move |device: &Device, _: bool| {
+                        let values = layer.values(is_table).values();
+                        Tensor::from_data(TensorData::new(values, shape), device)
+                    };
+                    Param::uninitialized(param.id, made, device, false, param.lazy_shape())
                 }
             },
             found => {

@@ -48,7 +48,6 @@ pub struct Stack {
 pub(crate) enum States<'a> {
     None,
     Caches(&'a mut [BlockCache]),
-    Drafts(&'a mut [BlockCache], &'a [QuantizedBlock]),
     Segments(&'a mut [Option<Tensor<3>>], usize),
     Inputs(&'a mut [Vec<Input>]),
 }
@@ -166,13 +165,15 @@ impl Stack {
         })
     }
 
-    /// `[batch, length, width]` from embeddings, the first of which stands at `first`.
+    /// `[batch, length, width]` from embeddings, the first of which stands at `first`; with int8 copies of the blocks' linear
+    /// layers, if there are any.
     pub(crate) fn forward(
         &self,
         x: Tensor<3>,
         first: usize,
         pass: &mut Pass,
         mut states: States,
+        int8: Option<&[QuantizedBlock]>,
     ) -> Result<Tensor<3>, Error> {
         let mut x = self.embed(x, first, pass)?;
         pass.position =
@@ -182,13 +183,11 @@ impl Stack {
             let state = match &mut states {
                 States::None => State::None,
                 States::Caches(caches) => State::Cache(&mut caches[layer]),
-                States::Drafts(caches, int8) => {
-                    State::Draft(&mut caches[layer], &int8[layer % int8.len()])
-                }
                 States::Segments(pasts, length) => State::Segment(&mut pasts[layer], *length),
                 States::Inputs(inputs) => State::Inputs(&mut inputs[layer]),
             };
-            x = block.forward(x, pass, state)?;
+            let int8 = int8.filter(|_| pass.path != Path::Composed);
+            x = block.forward(x, pass, state, int8.map(|int8| &int8[layer % int8.len()]))?;
         }
         Ok(match &self.norm {
             None => x,

@@ -7,7 +7,9 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use whatwhere_training::{Pooling, Run};
+use whatwhere_training::Pooling;
+
+use crate::verb::weights::Computed;
 
 /// What makes the vectors.
 #[derive(Args, Clone, Debug)]
@@ -20,6 +22,8 @@ pub(crate) struct Embed {
     /// Make every vector one of length 1, so that products are cosines.
     #[arg(long)]
     normalize: bool,
+    #[command(flatten)]
+    computed: Computed,
     /// Print one JSON object for each line: {"embedding": […]}.
     #[arg(long)]
     json: bool,
@@ -33,7 +37,7 @@ enum Pool {
 }
 
 pub(crate) fn run(args: &Embed) -> anyhow::Result<()> {
-    let run = Run::open(&args.run)?;
+    let run = args.computed.open(&args.run)?;
     let pooling = match args.pooling {
         Pool::Mean => Pooling::Mean,
         Pool::First => Pooling::First,

@@ -13,7 +13,7 @@ use whatwhere_training::{
     trainer,
 };
 
-use crate::verb::train;
+use crate::verb::{train, weights::Computed};
 
 /// What to evaluate on.
 #[derive(Args, Clone, Debug)]
@@ -35,6 +35,8 @@ pub(crate) struct Evaluate {
     /// Beginnings kept side by side when translations are scored.
     #[arg(long, default_value_t = 4)]
     beam: usize,
+    #[command(flatten)]
+    computed: Computed,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -51,6 +53,9 @@ enum Part {
 struct Figures {
     #[serde(flatten)]
     evaluation: Evaluation,
+    /// Those of the weights before they were quantized.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    f32: Option<Evaluation>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bleu: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,7 +65,7 @@ struct Figures {
 }
 
 pub(crate) fn run(args: &Evaluate) -> anyhow::Result<()> {
-    let run = Run::open(&args.run)?;
+    let run = args.computed.open(&args.run)?;
     let mut settings = RunSettings::read(&run.settings.to_toml()?, &args.changes)?;
     let mut split = match args.split {
         Part::Train => Split::Train,
@@ -82,8 +87,17 @@ pub(crate) fn run(args: &Evaluate) -> anyhow::Result<()> {
         split = Split::Train;
     }
     let batches = trainer::batches(&settings, &corpus, split)?;
-    let evaluation = evaluate(run.model(), &batches, args.batches, corpus.bytes_per_token(split))?;
-    let mut figures = Figures { evaluation, bleu: None, bleu_signature: None, chrf: None };
+    let bytes_per_token = corpus.bytes_per_token(split);
+    let evaluation = evaluate(run.model(), &batches, args.batches, bytes_per_token)?;
+    // A quantized run has no other weights to be held against.
+    let f32 = match run.model().is_int8() && !run.is_stored_int8 {
+        false => None,
+        true => {
+            let run = Run::open(&args.run)?;
+            Some(evaluate(run.model(), &batches, args.batches, bytes_per_token)?)
+        }
+    };
+    let mut figures = Figures { evaluation, f32, bleu: None, bleu_signature: None, chrf: None };
     if let Some(pairs) = corpus.pairs(split) {
         let sources: Vec<&str> = pairs.iter().map(|pair| pair.source_text.as_str()).collect();
         let references: Vec<Vec<&str>> =
@@ -109,6 +123,15 @@ fn print(args: &Evaluate, figures: &Figures) -> anyhow::Result<()> {
     writeln!(out, "perplexity\t{perplexity:.3}")?;
     if let Some(bits) = bits_per_byte {
         writeln!(out, "bits per byte\t{bits:.4}")?;
+    }
+    match figures.f32.map(|f32| (f32.loss, f32.bits_per_byte.zip(bits_per_byte))) {
+        None => {}
+        Some((_, Some((f32, int8)))) => {
+            writeln!(out, "int8 costs\t{:+.5} bits per byte\tf32 has {f32:.5}", int8 - f32)?;
+        }
+        Some((f32, None)) => {
+            writeln!(out, "int8 costs\t{:+.5} nats per token\tf32 has {f32:.5}", loss - f32)?;
+        }
     }
     writeln!(out, "accuracy\t{accuracy:.4}")?;
     writeln!(out, "tokens\t{tokens}")?;

@@ -6,7 +6,8 @@ use std::{
 };
 
 use clap::Args;
-use whatwhere_training::Run;
+
+use crate::verb::weights::Computed;
 
 /// What to fill.
 #[derive(Args, Clone, Debug)]
@@ -18,13 +19,15 @@ pub(crate) struct Fill {
     /// Answers for each blank.
     #[arg(long, default_value_t = 5)]
     top: usize,
+    #[command(flatten)]
+    computed: Computed,
     /// Print one JSON list of answers for each blank.
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Fill) -> anyhow::Result<()> {
-    let run = Run::open(&args.run)?;
+    let run = args.computed.open(&args.run)?;
     let mut out = io::stdout();
     let filled = run.fill(&args.text, args.top)?;
     if args.json {

@@ -10,7 +10,7 @@ use clap::Args;
 use serde_json::json;
 use whatwhere_training::{Generation, Run, Sampling};
 
-use crate::say::say;
+use crate::{say::say, verb::weights::Computed};
 
 /// What to go on from, and how.
 #[derive(Args, Clone, Debug)]
@@ -44,13 +44,15 @@ pub(crate) struct Generate {
     /// Seed of the draws.
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    #[command(flatten)]
+    computed: Computed,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Generate) -> anyhow::Result<()> {
-    let run = Run::open(&args.run)?;
+    let run = args.computed.open(&args.run)?;
     let mut prompt = args.prompt.clone();
     if prompt == "-" {
         prompt.clear();

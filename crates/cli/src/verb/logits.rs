@@ -8,7 +8,8 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::json;
-use whatwhere_training::Run;
+
+use crate::verb::weights::Computed;
 
 /// Whose logits.
 #[derive(Args, Clone, Debug)]
@@ -18,13 +19,15 @@ Reads one sequence of ids from each line of standard input, `1 2 3`, for an enco
 pub(crate) struct Logits {
     /// The run folder, trained or imported.
     run: PathBuf,
+    #[command(flatten)]
+    computed: Computed,
     /// Print one JSON object for each sequence: {"logits": [[…], …]}.
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Logits) -> anyhow::Result<()> {
-    let run = Run::open(&args.run)?;
+    let run = args.computed.open(&args.run)?;
     let mut out = BufWriter::new(io::stdout());
     for (index, line) in io::stdin().lock().lines().enumerate() {
         let line = line?;

@@ -11,10 +11,12 @@ pub(crate) mod fill;
 pub(crate) mod generate;
 pub(crate) mod import;
 pub(crate) mod logits;
+pub(crate) mod quantize;
 pub(crate) mod reproduce;
 pub(crate) mod show;
 pub(crate) mod train;
 pub(crate) mod translate;
+pub(crate) mod weights;
 
 use std::{fs, path::PathBuf};
 

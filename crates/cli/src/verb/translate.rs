@@ -8,9 +8,9 @@ use std::{
 use anyhow::Context;
 use clap::Args;
 use serde_json::json;
-use whatwhere_training::{Run, Translation};
+use whatwhere_training::Translation;
 
-use crate::{failure::Ended, say::say};
+use crate::{failure::Ended, say::say, verb::weights::Computed};
 
 /// Lines read before any is written, so that sentences of like length go together.
 const TOGETHER: usize = 256;
@@ -32,13 +32,15 @@ pub(crate) struct Translate {
     /// The language to translate to, as above; without it, what the model's files say.
     #[arg(long, value_name = "LANGUAGE")]
     to_language: Option<String>,
+    #[command(flatten)]
+    computed: Computed,
     /// Print one JSON object for each line.
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Translate) -> anyhow::Result<()> {
-    let run = Run::open(&args.run)?;
+    let run = args.computed.open(&args.run)?;
     let translation = Translation {
         beam: args.beam,
         length_penalty: args.length_penalty,

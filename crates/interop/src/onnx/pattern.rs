@@ -66,7 +66,7 @@ pub(super) fn visible(
         }
         Pattern::Global(global) => {
             let column = places.query_column(graph);
-            let [query, key] = [column, places.keys.clone()].map(|place| match &global.places {
+            let [query, key] = [column, places.keys.clone()].map(|place| match &global.positions {
                 Numbers::One(count) => {
                     let count = graph.int(*count as i64);
                     graph.op("Less", &[&place, &count])
@@ -86,7 +86,7 @@ pub(super) fn visible(
         }
         Pattern::Random(random) => {
             let blocks = random.length.div_ceil(random.block);
-            let heads = context.heads.heads;
+            let heads = context.heads;
             if blocks.saturating_mul(blocks).saturating_mul(heads) > MOST_BLOCKS {
                 let reason = format!(
                     "{blocks} blocks of {blocks} for each of {heads} heads are more than a file should hold"
@@ -95,7 +95,10 @@ pub(super) fn visible(
                     "attention.pattern = random: {reason}; use larger blocks"
                 )));
             }
-            let drawn = pattern.build(context).map_err(whatwhere_transformer::Error::from)?;
+            let drawn = pattern
+                .build(context)
+                .map_err(whatwhere_attention::Error::from)
+                .map_err(whatwhere_transformer::Error::from)?;
             let mut flags = Vec::with_capacity(heads * blocks * blocks);
             for head in 0..heads {
                 for query in 0..blocks {

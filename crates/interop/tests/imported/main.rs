@@ -6,6 +6,7 @@ mod common;
 mod entries;
 mod fixtures;
 mod gguf;
+mod int8;
 mod onnx;
 mod readers;
 mod trained;

@@ -19,4 +19,4 @@ pub use feed_forward::{FeedForward, FeedForwardGradients, Hidden};
 pub use heads::HeadLayout;
 pub use linear::{Linear, add_to};
 pub use norm::Norm;
-pub use quantized::QuantizedLinear;
+pub use quantized::{Int8Values, QuantizedLinear, bf16_bits, bf16_value, f16_bits, f16_value};

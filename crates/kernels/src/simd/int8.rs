@@ -15,9 +15,9 @@ pub(crate) const PAIR: usize = 2;
 /// Channels of a column that share a scale.
 pub(crate) const BLOCK: usize = 32;
 /// Rows that go through a block at once.
-pub(crate) const ROWS: usize = 4;
+pub(crate) const ROWS: usize = 6;
 
-const PAIRS: usize = BLOCK / PAIR;
+pub(super) const PAIRS: usize = BLOCK / PAIR;
 
 /// The channels of a row that meet one block.
 pub(crate) type Levels = [[i16; PAIR]; PAIRS];
@@ -54,6 +54,8 @@ pub(crate) fn add_products(
         [a, b] => add::<2>(simd, [a, b], panels, outs),
         [a, b, c] => add::<3>(simd, [a, b, c], panels, outs),
         [a, b, c, d] => add::<4>(simd, [a, b, c, d], panels, outs),
+        [a, b, c, d, e] => add::<5>(simd, [a, b, c, d, e], panels, outs),
+        [a, b, c, d, e, f] => add::<6>(simd, [a, b, c, d, e, f], panels, outs),
         _ => panic!("found {} rows, expected at most {ROWS}", rows.len()),
     }
 }
@@ -64,7 +66,9 @@ fn add<const R: usize>(
     panels: &[&[Block]],
     outs: &mut [[[f32; PANEL]; ROWS]],
 ) {
-    match simd.0 {
+    match simd.arch {
+        #[cfg(target_arch = "x86_64")]
+        Arch::V4(v4) if simd.has_vnni => super::vnni::add(v4, rows, panels, outs),
         #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
         Arch::V4(v4) => v4.vectorize(
             #[inline(always)]

@@ -16,22 +16,34 @@ pub(crate) mod math;
 pub(crate) mod matmul;
 pub(crate) mod rows;
 pub(crate) mod softmax;
+#[cfg(target_arch = "x86_64")]
+mod vnni;
 
 use pulp::{Arch, WithSimd};
 
 /// An instruction set to run on.
 #[derive(Clone, Copy, Debug)]
-pub struct Simd(Arch);
+pub struct Simd {
+    arch: Arch,
+    /// Whether there are products of integers that add as well (AVX-512 VNNI).
+    has_vnni: bool,
+}
 
 impl Simd {
     /// The best instruction set of this machine.
     pub fn detect() -> Self {
-        Self(Arch::new())
+        let arch = Arch::new();
+        Self { arch, has_vnni: has_vnni(arch) }
     }
 
     /// Plain scalar code, the same on every machine.
     pub fn scalar() -> Self {
-        Self(Arch::Scalar)
+        Self::of(Arch::Scalar)
+    }
+
+    /// Without VNNI.
+    fn of(arch: Arch) -> Self {
+        Self { arch, has_vnni: false }
     }
 
     /// Every instruction set this machine can run, the scalar one first.
@@ -39,20 +51,23 @@ impl Simd {
         let mut sets = vec![Self::scalar()];
         #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
         {
-            sets.extend(pulp::x86::V3::try_new().map(|set| Self(Arch::V3(set))));
-            sets.extend(pulp::x86::V4::try_new().map(|set| Self(Arch::V4(set))));
+            sets.extend(pulp::x86::V3::try_new().map(|set| Self::of(Arch::V3(set))));
+            sets.extend(pulp::x86::V4::try_new().map(|set| Self::of(Arch::V4(set))));
+            sets.extend(Some(Self::detect()).filter(|set| set.has_vnni));
         }
         #[cfg(target_arch = "aarch64")]
-        sets.extend(pulp::aarch64::Neon::try_new().map(|set| Self(Arch::Neon(set))));
+        sets.extend(pulp::aarch64::Neon::try_new().map(|set| Self::of(Arch::Neon(set))));
         sets
     }
 
     /// Its name.
     pub fn name(&self) -> &'static str {
-        match self.0 {
+        match self.arch {
             Arch::Scalar => "scalar",
             #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
             Arch::V3(_) => "AVX2",
+            #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+            Arch::V4(_) if self.has_vnni => "AVX-512 VNNI",
             #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
             Arch::V4(_) => "AVX-512",
             #[cfg(target_arch = "aarch64")]
@@ -63,8 +78,18 @@ impl Simd {
 
     #[inline(always)]
     pub(crate) fn run<O: WithSimd>(self, operation: O) -> O::Output {
-        self.0.dispatch(operation)
+        self.arch.dispatch(operation)
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_vnni(arch: Arch) -> bool {
+    matches!(arch, Arch::V4(_)) && std::arch::is_x86_feature_detected!("avx512vnni")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_vnni(_: Arch) -> bool {
+    false
 }
 
 impl PartialEq for Simd {

@@ -16,12 +16,12 @@ from . import _native
 class Model:
     """A trained model, its tokenizer and its settings; `load` opens one."""
 
-    def __init__(self, folder: str | os.PathLike[str]):
+    def __init__(self, folder: str | os.PathLike[str], weights: str | None = None):
         if not hasattr(_native, "Model"):
             raise ImportError(
                 "this build of whatwhere opens no run folders: build it with the cargo feature `models`"
             )
-        self._native = _native.Model(os.fspath(folder))
+        self._native = _native.Model(os.fspath(folder), weights)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -117,10 +117,13 @@ def _ids(name: str, ids: ArrayLike) -> list[list[int]]:
     return rows
 
 
-def load(folder: str | os.PathLike[str]) -> Model:
-    """Opens a run folder that `whatwhere train` has written.
+def load(folder: str | os.PathLike[str], weights: str | None = None) -> Model:
+    """Opens a run folder that `whatwhere train` or `whatwhere import` has written.
+
+    `weights` are what the model computes with, "f32" or "int8", which takes a quarter of the memory and has nearly the same
+    results; by default they are as the run stores them (`whatwhere quantize`).
 
     >>> model = load("runs/tiny")  # doctest: +SKIP
     >>> model.generate("Once", limit=20, temperature=0.0)  # doctest: +SKIP
     """
-    return Model(folder)
+    return Model(folder, weights)

@@ -93,17 +93,16 @@ impl Trainer {
         let mut arrays: Vec<Array> = views.iter().map(|view| array("model.", view)).collect();
         for view in &views {
             let slots = self.learner.optimizer.slots.get(&view.name).into_iter().flatten();
-            arrays.extend(
-                slots
-                    .enumerate()
-                    .map(|(slot, values)| Array { values, ..array(&format!("slot{slot}."), view) }),
-            );
+            arrays.extend(slots.enumerate().map(|(slot, values)| Array {
+                values: values.as_slice().into(),
+                ..array(&format!("slot{slot}."), view)
+            }));
         }
         let segments = self.segments();
         arrays.extend(segments.iter().map(|(name, shape, states)| Array {
             name: name.clone(),
             shape,
-            values: states.values(),
+            values: states.values().into(),
         }));
         let Progress { step, tokens, first_loss, best, stale } = self.progress;
         let mut metadata = BTreeMap::from([
@@ -151,7 +150,7 @@ impl Trainer {
 
 fn array<'a>(beginning: &str, view: &'a ParameterView) -> Array<'a> {
     let name = format!("{beginning}{}", view.name);
-    Array { name, shape: &view.shape, values: view.values() }
+    Array { name, shape: &view.shape, values: view.values().into() }
 }
 
 /// Refuses to go on with other settings than the run began with; only its length and its records may change.

@@ -3,6 +3,7 @@
 //! A hypothesis counts by `log p / ((5 + length) / 6)^α`, the length penalty of GNMT (Wu et al. 2016,
 //! <https://arxiv.org/abs/1609.08144>).
 
+use rayon::prelude::*;
 use whatwhere_settings::Refuses;
 
 use super::logits;
@@ -71,14 +72,22 @@ impl Beam {
                 .collect();
             let mut logits = logits(model, &rows, 1, &mut state)?;
             logits.iter_mut().for_each(|logits| self.restrict(logits, length));
-            let mut order = Vec::new();
             let mut row = 0;
-            for search in &mut searches {
-                let rows = row..row + search.open.len();
-                let parents = self.advance(search, &mut logits[rows.clone()], length);
-                order.extend(parents.into_iter().map(|parent| rows.start + parent));
-                row = rows.end;
-            }
+            let mut own = |search: &Search| {
+                let first = row;
+                row += search.open.len();
+                (first, &logits[first..row])
+            };
+            let found_logits: Vec<(usize, &[Vec<f32>])> = searches.iter().map(&mut own).collect();
+            let parents: Vec<Vec<usize>> = searches
+                .par_iter_mut()
+                .zip(found_logits)
+                .map(|(search, (first, logits))| {
+                    let parents = self.advance(search, logits, length);
+                    parents.into_iter().map(|parent| first + parent).collect()
+                })
+                .collect();
+            let order = parents.concat();
             searches.retain_mut(|search| {
                 let goes_on = !search.open.is_empty();
                 if !goes_on {
@@ -114,20 +123,13 @@ impl Beam {
 
     /// Extends every open beginning by one token, and returns whose each new one is. Leaves none open when the search is
     /// decided.
-    fn advance(&self, search: &mut Search, logits: &mut [Vec<f32>], length: usize) -> Vec<usize> {
+    fn advance(&self, search: &mut Search, logits: &[Vec<f32>], length: usize) -> Vec<usize> {
         let mut candidates: Vec<(usize, u32, f64)> = Vec::new();
-        for (parent, logits) in logits.iter_mut().enumerate() {
+        for (parent, logits) in logits.iter().enumerate() {
             let log_total = log_sum_exp(logits);
             let before = search.open[parent].1;
-            let mut likely: Vec<u32> = (0..logits.len() as u32).collect();
             // Twice the width: even if half of them end, the beam stays full.
-            let kept = (2 * self.width).min(likely.len());
-            let by_logit = |a: &u32, b: &u32| {
-                logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b))
-            };
-            likely.select_nth_unstable_by(kept - 1, by_logit);
-            likely.truncate(kept);
-            candidates.extend(likely.into_iter().map(|token| {
+            candidates.extend(best(logits, 2 * self.width).into_iter().map(|token| {
                 (parent, token, before + f64::from(logits[token as usize]) - log_total)
             }));
         }
@@ -191,8 +193,44 @@ impl Beam {
     }
 }
 
+/// The tokens with the largest logits, best first, the lower of equal ones first.
+fn best(logits: &[f32], count: usize) -> Vec<u32> {
+    let mut best: Vec<u32> = Vec::with_capacity(count + 1);
+    // Most are below the worst that is kept, which one comparison tells.
+    let mut worst = f32::NEG_INFINITY;
+    for (token, logit) in logits.iter().enumerate() {
+        if best.len() == count && logit.total_cmp(&worst).is_le() {
+            continue;
+        }
+        let at = best.partition_point(|other| logits[*other as usize].total_cmp(logit).is_ge());
+        best.insert(at, token as u32);
+        best.truncate(count);
+        if let Some(last) = best.last() {
+            worst = logits[*last as usize];
+        }
+    }
+    best
+}
+
 fn log_sum_exp(logits: &[f32]) -> f64 {
     let peak = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|logit| f64::from(logit - peak).exp()).sum();
     f64::from(peak) + sum.ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_are_those_of_a_sort() {
+        for (length, count) in [(1, 4), (5, 2), (100, 8), (8, 8)] {
+            // Few values, so that many are equal.
+            let logits: Vec<f32> = (0..length).map(|i| (i * 7919 % 13) as f32 - 6.0).collect();
+            let mut sorted: Vec<u32> = (0..length as u32).collect();
+            sorted.sort_by(|a, b| logits[*b as usize].total_cmp(&logits[*a as usize]));
+            sorted.truncate(count);
+            assert_eq!(best(&logits, count), sorted, "{count} of {length}");
+        }
+    }
 }

@@ -49,7 +49,7 @@ pub struct Generator {
 impl Generator {
     /// A generator that drafts once it is worth its while.
     pub fn new(model: &Model) -> Self {
-        let large = model.num_params() >= WORTHWHILE;
+        let large = model.num_params() >= WORTHWHILE && !model.is_int8();
         Self::after(model, if large { BEFORE } else { usize::MAX })
     }
 

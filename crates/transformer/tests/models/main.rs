@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod generation;
+mod int8;
 mod settings;
 mod weights;
 

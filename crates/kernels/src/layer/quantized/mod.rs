@@ -5,6 +5,10 @@
 //! largest weight: the numbers of GGUF's `Q8_0`, which are kept as they are. Rows that come in are quantized, too, to 15 bits
 //! and a sign, which costs next to nothing of the result.
 
+mod rows;
+mod values;
+mod weights;
+
 use rayon::prelude::*;
 
 use crate::{
@@ -14,14 +18,18 @@ use crate::{
     simd::int8::{self, BLOCK, Block, Levels, PAIR, PANEL, ROWS},
 };
 
+pub use values::{Int8Values, bf16_bits, bf16_value, f16_bits, f16_value};
+
+use rows::Rows;
+
 /// The largest quantized weight.
 const LEVELS: f32 = 127.0;
 
 /// Panels of one task.
 const TOGETHER: usize = 4;
 
-/// Rows of one task: its panels stay in the cache for all of them.
-const TASK_ROWS: usize = 64;
+/// Rows of one task, a multiple of those that go through a panel at once: its panels stay in the cache for all of them.
+const TASK_ROWS: usize = 16 * ROWS;
 
 /// A linear layer with int8 weights.
 #[derive(Debug)]
@@ -65,35 +73,24 @@ impl QuantizedLinear {
         })
     }
 
-    /// The layer of levels `[to, from]`, from -127 to 127, and scales `[to, ⌈from / 32⌉]`, the latter as the bits of f16: what
-    /// GGUF's `Q8_0` holds.
-    pub fn from_levels(
-        from: usize,
-        levels: &[i8],
-        scales: &[u16],
-        bias: Option<&[f32]>,
-    ) -> Result<Self, Error> {
-        let to = levels.len() / from.max(1);
-        let blocks = from.div_ceil(BLOCK);
-        expect_len("levels", levels.len(), to * from)?;
-        expect_len("scales", scales.len(), to * blocks)?;
-        if let Some(bits) = scales.iter().find(|bits| **bits & 0x7c00 == 0x7c00) {
-            return Err(unscalable(format!("the f16 {bits:#06x}")));
-        }
-        Self::of(from, to, bias, |first, panel| {
-            let columns = levels.chunks_exact(from).zip(scales.chunks_exact(blocks));
-            for (j, (levels, scales)) in columns.skip(first).take(PANEL).enumerate() {
-                for ((block, levels), scale) in
-                    panel.blocks.iter_mut().zip(levels.chunks(BLOCK)).zip(scales)
-                {
-                    block.scales[j] = *scale;
-                    for (channel, level) in levels.iter().enumerate() {
-                        block.weights[channel / PAIR][j][channel % PAIR] = *level;
-                    }
-                }
-            }
+    /// The layer of levels and scales as they are: their columns are its own if blocks lie along columns, and their rows
+    /// otherwise, as those of a table of embeddings.
+    pub fn from_values(values: &Int8Values) -> Result<Self, Error> {
+        let [rows, columns] = values.shape();
+        let (from, to) = if values.is_table() { (columns, rows) } else { (rows, columns) };
+        Self::of(from, to, None, |first, panel| {
+            panel.take(values, first);
             Ok(())
         })
+    }
+
+    /// The same with a bias.
+    pub fn with_bias(mut self, bias: &[f32]) -> Result<Self, Error> {
+        expect_len("bias", bias.len(), self.to)?;
+        for (panel, bias) in self.panels.iter_mut().zip(bias.chunks(PANEL)) {
+            panel.bias[..bias.len()].copy_from_slice(bias);
+        }
+        Ok(self)
     }
 
     fn of(
@@ -138,16 +135,14 @@ impl QuantizedLinear {
         self.panels.iter().map(panel).sum()
     }
 
-    /// Levels and scales as [`Self::from_levels`] takes them.
-    pub fn levels(&self) -> (Vec<i8>, Vec<u16>) {
-        let mut levels = Vec::with_capacity(self.to * self.from);
-        let mut scales = Vec::with_capacity(self.to * self.from.div_ceil(BLOCK));
-        for column in 0..self.to {
-            let (panel, j) = (&self.panels[column / PANEL], column % PANEL);
-            scales.extend(panel.blocks.iter().map(|block| block.scales[j]));
-            levels.extend(panel.column(j).take(self.from));
+    /// Its levels and scales, `[from, to]`, or `[to, from]` if as a table.
+    pub fn values(&self, is_table: bool) -> Int8Values {
+        let shape = if is_table { [self.to, self.from] } else { [self.from, self.to] };
+        let mut values = Int8Values::zeros(shape, is_table);
+        for (panel, first) in self.panels.iter().zip((0..).step_by(PANEL)) {
+            panel.give(&mut values, first, self.to);
         }
-        (levels, scales)
+        values
     }
 
     /// The weights of one column, such as a token's embedding of a table that was made by [`Self::logits`].
@@ -244,143 +239,6 @@ impl Task<'_> {
     }
 }
 
-/// What goes in.
-struct Rows {
-    /// Blocks of a row.
-    blocks: usize,
-    levels: Vec<Levels>,
-    scales: Vec<f32>,
-}
-
-impl Rows {
-    fn new(simd: Simd, x: &[f32], from: usize) -> Self {
-        let (blocks, count) = (from.div_ceil(BLOCK), x.len() / from);
-        let mut levels = vec![[[0; PAIR]; BLOCK / PAIR]; blocks * count];
-        let mut scales = vec![0.0; count];
-        let rows = x.par_chunks(from).zip(levels.par_chunks_mut(blocks)).zip(&mut scales);
-        rows.with_min_len(ROWS).for_each(|((x, levels), scale)| {
-            simd.run(
-                #[inline(always)]
-                || *scale = quantize_row(x, levels.as_flattened_mut().as_flattened_mut()),
-            );
-        });
-        Self { blocks, levels, scales }
-    }
-
-    fn levels(&self, row: usize) -> &[Levels] {
-        &self.levels[row * self.blocks..(row + 1) * self.blocks]
-    }
-}
-
-/// Returns the scale: a sum over a block of such levels and those of weights is within 32 bits.
-#[inline(always)]
-fn quantize_row(x: &[f32], levels: &mut [i16]) -> f32 {
-    const _: () = assert!(BLOCK as i64 * LEVELS as i64 * i16::MAX as i64 <= i32::MAX as i64);
-    let scale = largest(x) / f32::from(i16::MAX);
-    let per_level = if scale > 0.0 { 1.0 / scale } else { 0.0 };
-    for (level, x) in levels.iter_mut().zip(x) {
-        *level = nearest(x * per_level) as i16;
-    }
-    scale
-}
-
-/// The nearest integer, of at most 22 bits: a sum with 1.5 · 2²³ has no digits behind the point.
-#[inline(always)]
-fn nearest(value: f32) -> i32 {
-    const POINTLESS: f32 = 12_582_912.0;
-    (value + POINTLESS).to_bits().wrapping_sub(POINTLESS.to_bits()) as i32
-}
-
-/// The largest size of a value.
-#[inline(always)]
-fn largest(values: &[f32]) -> f32 {
-    const LANES: usize = 16;
-    let mut sizes = [0.0f32; LANES];
-    let (chunks, rest) = values.as_chunks::<LANES>();
-    for chunk in chunks {
-        for (size, value) in sizes.iter_mut().zip(chunk) {
-            *size = size.max(value.abs());
-        }
-    }
-    rest.iter().chain(&sizes).fold(0.0, |size, value| size.max(value.abs()))
-}
-
-/// The bits of the f16 that is nearest to a positive number; infinity beyond the largest.
-#[inline(always)]
-fn half(value: f32) -> u16 {
-    /// 2⁻¹¹²: what an f16's bits stand for at their places in an f32.
-    const SMALL: f32 = f32::from_bits((127 - 112) << 23);
-    const INFINITE: u32 = 0x7c00;
-    let bits = (value * SMALL).to_bits();
-    ((bits + 0xfff + ((bits >> 13) & 1)) >> 13).min(INFINITE) as u16
-}
-
-fn unscalable(found: String) -> Error {
-    Error::Range {
-        what: "scale of a block of weights",
-        found,
-        allowed: "the finite numbers of f16",
-    }
-}
-
-impl Panel {
-    /// The columns whose weights `fill` writes, one channel at a time, into a row of zeros.
-    fn quantize(
-        &mut self,
-        from: usize,
-        fill: impl Fn(usize, &mut [f32; PANEL]),
-    ) -> Result<(), Error> {
-        let simd = Simd::detect();
-        for (first, block) in (0..from).step_by(BLOCK).zip(&mut self.blocks) {
-            let mut rows = [[0.0; PANEL]; BLOCK];
-            for (channel, row) in (first..from).zip(&mut rows) {
-                fill(channel, row);
-            }
-            simd.run(
-                #[inline(always)]
-                || quantize_block(&rows, block),
-            );
-            if let Some(j) = block.scales.iter().position(|bits| *bits >= 0x7c00) {
-                let most = rows.iter().map(|row| row[j]).fold(0.0, |m: f32, w| m.max(w.abs()));
-                return Err(unscalable(format!("{} for a weight of {most}", most / LEVELS)));
-            }
-        }
-        Ok(())
-    }
-
-    /// The levels of a column.
-    fn column(&self, j: usize) -> impl Iterator<Item = i8> {
-        self.blocks.iter().flat_map(move |block| block.weights.iter().flat_map(move |pair| pair[j]))
-    }
-}
-
-/// The scales of columns, and each weight as a multiple of its own.
-#[inline(always)]
-fn quantize_block(rows: &[[f32; PANEL]; BLOCK], block: &mut Block) {
-    let mut most = [0.0f32; PANEL];
-    for row in rows {
-        for (most, weight) in most.iter_mut().zip(row) {
-            // Not `max`, which would lose a NaN.
-            *most = if weight.abs() <= *most || most.is_nan() { *most } else { weight.abs() };
-        }
-    }
-    let mut per_level = [0.0; PANEL];
-    for ((per_level, bits), most) in per_level.iter_mut().zip(&mut block.scales).zip(&most) {
-        *bits = half(most / LEVELS);
-        let scale = int8::scale(*bits);
-        *per_level = if scale > 0.0 { 1.0 / scale } else { 0.0 };
-    }
-    for (weights, rows) in block.weights.iter_mut().zip(rows.as_chunks::<PAIR>().0) {
-        for (i, row) in rows.iter().enumerate() {
-            for ((weights, exact), per_level) in weights.iter_mut().zip(row).zip(&per_level) {
-                // The f16 may be a little smaller than a 127th, and much below the smallest normal one.
-                let level = (exact * per_level).clamp(-LEVELS, LEVELS);
-                weights[i] = nearest(level) as i8;
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -470,19 +328,34 @@ mod tests {
             let (weight, bias) = (numbers(from * to, 1), numbers(to, 2));
             let linear = Linear { from, to, weight: &weight, bias: Some(&bias) };
             let quantized = QuantizedLinear::new(&linear).unwrap();
-            let (levels, scales) = quantized.levels();
-            let again = QuantizedLinear::from_levels(from, &levels, &scales, Some(&bias)).unwrap();
-            assert_eq!(again.levels(), (levels, scales));
             let x = numbers(from, 3);
-            let (mut one, mut other) = (vec![0.0; to], vec![1.0; to]);
+            let mut one = vec![0.0; to];
             quantized.forward(&x, &mut one).unwrap();
-            again.forward(&x, &mut other).unwrap();
-            assert_eq!(one, other);
-            let mut column = vec![f32::NAN; from];
-            again.write_column(to - 1, &mut column);
-            for (channel, found) in column.iter().enumerate() {
-                let exact = weight[channel * to + to - 1];
-                assert!((found - exact).abs() <= 1.3 / LEVELS * 0.51, "{found} {exact}");
+            for is_table in [false, true] {
+                let values = quantized.values(is_table);
+                let again = QuantizedLinear::from_values(&values).unwrap();
+                let again = again.with_bias(&bias).unwrap();
+                assert_eq!(again.values(is_table), values);
+                let mut other = vec![1.0; to];
+                again.forward(&x, &mut other).unwrap();
+                assert_eq!(one, other);
+                let mut column = vec![f32::NAN; from];
+                again.write_column(to - 1, &mut column);
+                let all = values.values();
+                for (channel, found) in column.iter().enumerate() {
+                    let exact = weight[channel * to + to - 1];
+                    assert!((found - exact).abs() <= 1.3 / LEVELS * 0.51, "{found} {exact}");
+                    let at =
+                        if is_table { (to - 1) * from + channel } else { channel * to + to - 1 };
+                    assert_eq!(*found, all[at]);
+                }
+                // What is made of the values has their levels again, unless a column's largest is not 127.
+                let again = match is_table {
+                    true => QuantizedLinear::logits(&all, from).unwrap(),
+                    false => QuantizedLinear::new(&Linear { from, to, weight: &all, bias: None })
+                        .unwrap(),
+                };
+                assert_eq!(again.values(is_table), values);
             }
         }
     }
@@ -493,7 +366,7 @@ mod tests {
             let linear = Linear { from: 2, to: 1, weight: &[1.0, large], bias: None };
             assert!(QuantizedLinear::new(&linear).is_err(), "{large}");
         }
-        assert!(QuantizedLinear::from_levels(1, &[1], &[0x7c00], None).is_err());
+        assert!(Int8Values::new(&[1, 1], vec![1], &[1, 1], vec![0x7c00]).is_err());
     }
 
     #[test]
@@ -506,7 +379,8 @@ mod tests {
         assert!(QuantizedLinear::new(&Linear { from: 0, weight: &[], ..linear }).is_err());
         assert!(QuantizedLinear::new(&Linear { bias: Some(&[0.0]), ..linear }).is_err());
         assert!(QuantizedLinear::logits(&[0.0; 5], 2).is_err());
-        assert!(QuantizedLinear::from_levels(2, &[0; 3], &[0; 1], None).is_err());
-        assert!(QuantizedLinear::from_levels(2, &[0; 4], &[0; 1], None).is_err());
+        assert!(Int8Values::new(&[2, 2], vec![0; 3], &[1, 2], vec![0; 2]).is_err());
+        assert!(Int8Values::new(&[2, 2], vec![0; 4], &[1, 1], vec![0; 1]).is_err());
+        assert!(Int8Values::new(&[4], vec![0; 4], &[1], vec![0; 1]).is_err());
     }
 }
