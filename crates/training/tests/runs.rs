@@ -248,9 +248,9 @@ fn files_that_were_changed_are_noticed_and_named() {
     }
     fs::write(file("tokenizer.json"), &whole).unwrap();
     // A folder of a later program, and one of before there were formats.
-    fs::write(file("run.json"), "{\"format\":2,\"version\":\"9.0.0\",\"more\":true}").unwrap();
+    fs::write(file("run.json"), "{\"format\":99,\"version\":\"9.0.0\",\"more\":true}").unwrap();
     let message = opened().unwrap_err();
-    assert!(message.contains("has format 2, written by whatwhere 9.0.0"), "{message}");
+    assert!(message.contains("has format 99, written by whatwhere 9.0.0"), "{message}");
     assert_eq!(resumed().unwrap_err(), message);
     fs::write(file("run.json"), "{").unwrap();
     assert!(opened().unwrap_err().contains("run.json"));
