@@ -24,7 +24,7 @@ const MAY_KNOW: [(&str, &[&str]); 11] = [
         "lab",
         &["attention", "data", "files", "kernels", "random", "settings", "training", "transformer"],
     ),
-    ("interop", &["data", "files", "training", "transformer"]),
+    ("interop", &["attention", "data", "files", "kernels", "random", "training", "transformer"]),
     ("cli", &["attention", "data", "interop", "lab", "settings", "training", "transformer"]),
 ];
 
