@@ -19,8 +19,8 @@ use clap::{Parser, Subcommand};
 use failure::{Ended, Failure};
 use say::say;
 use verb::{
-    compare, config, data, embed, evaluate, export, extrapolate, fill, generate, import, logits,
-    quantize, reproduce, show, train, translate,
+    compare, config, convert, data, doctor, embed, evaluate, export, extrapolate, fill, generate,
+    import, logits, quantize, reproduce, show, train, translate,
 };
 use whatwhere_training::interrupt::EXIT_CODE;
 
@@ -69,6 +69,10 @@ enum Verb {
     Quantize(quantize::Quantize),
     /// Print logits of token ids, for programs.
     Logits(logits::Logits),
+    /// Give a run another position encoding or other heads, exactly or as a start for training.
+    Convert(convert::Convert),
+    /// Say which convention of a model is broken, by logits of others or by its own.
+    Doctor(doctor::Doctor),
     /// Try trained runs at lengths nobody trained.
     Extrapolate(extrapolate::Extrapolate),
     /// Hold published claims against what this machine measures.
@@ -96,6 +100,8 @@ fn main() -> ExitCode {
         Verb::Export(args) => export::run(&args),
         Verb::Quantize(args) => quantize::run(&args),
         Verb::Logits(args) => logits::run(&args),
+        Verb::Convert(args) => convert::run(&args),
+        Verb::Doctor(args) => doctor::run(&args),
         Verb::Extrapolate(args) => extrapolate::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Show(args) => show::run(&args),

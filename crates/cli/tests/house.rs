@@ -24,7 +24,10 @@ const MAY_KNOW: [(&str, &[&str]); 11] = [
         "lab",
         &["attention", "data", "files", "kernels", "random", "settings", "training", "transformer"],
     ),
-    ("interop", &["attention", "data", "files", "kernels", "settings", "training", "transformer"]),
+    (
+        "interop",
+        &["attention", "data", "files", "kernels", "random", "settings", "training", "transformer"],
+    ),
     ("cli", &["attention", "data", "interop", "lab", "settings", "training", "transformer"]),
 ];
 

@@ -61,6 +61,129 @@ fn a_model_is_imported_and_asked_by_ids() {
     assert!(text(&spoken.stderr).contains("this run has no tokenizer"), "{}", text(&spoken.stderr));
 }
 
+/// A folder as transformers writes it, with a tokenizer of words: ids as the fixture has them.
+fn with_words(fixture_name: &str, to: &Path, words: impl Fn(usize) -> String, frame: &str) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(fixture(fixture_name)).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+    }
+    let vocabulary: serde_json::Map<String, serde_json::Value> =
+        (0..67).map(|id| (words(id), id.into())).collect();
+    let frame: serde_json::Value = serde_json::from_str(frame).unwrap();
+    let tokenizer = serde_json::json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": { "type": "WhitespaceSplit" }, "post_processor": frame, "decoder": null,
+        "model": { "type": "WordLevel", "vocab": vocabulary, "unk_token": words(3) },
+    });
+    std::fs::write(to.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+}
+
+/// Words of a model whose last tokens are languages.
+fn word(id: usize) -> String {
+    match id {
+        0 => "<s>".into(),
+        1 => "<pad>".into(),
+        2 => "</s>".into(),
+        3 => "<unk>".into(),
+        60 => "__en__".into(),
+        61 => "__fr__".into(),
+        62 => "__de__".into(),
+        _ => format!("w{id}"),
+    }
+}
+
+#[test]
+fn languages_stand_around_the_source_and_before_the_target() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    with_words("families/m2m_100", Path::new(&at("model")), word, "null");
+    let imported = run(&["import", &at("model"), "--out", &at("run"), "--json"], "");
+    assert!(imported.status.success(), "{}", text(&imported.stderr));
+    let translate = |more: &[&str]| {
+        let run_folder = at("run");
+        let arguments = [&["translate", &run_folder, "--beam", "1"], more].concat();
+        let output = run(&arguments, "w7 w9 w11\n");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout).trim().to_owned()
+    };
+    // Greedy by logits: the source with its language before it and its end after it, the target after start and language.
+    let greedy = |source: &str, target: &str| {
+        let mut target = target.to_owned();
+        let mut words = Vec::new();
+        for _ in 0..20 {
+            let output = run(&["logits", &at("run"), "--json"], &format!("{source}|{target}\n"));
+            let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            let last = said["logits"].as_array().unwrap().last().unwrap().as_array().unwrap();
+            let logit = |id: &usize| last[*id].as_f64().unwrap();
+            let best = (0..67).filter(|id| *id != 1);
+            let best = best.max_by(|a, b| logit(a).total_cmp(&logit(b))).unwrap();
+            if best == 2 {
+                break;
+            }
+            words.push(word(best));
+            target += &format!(" {best}");
+        }
+        words.join(" ")
+    };
+    let french = translate(&["--from-language", "en", "--to-language", "fr"]);
+    let starts = |said: &str, expected: &str| {
+        let count = expected.split(' ').count().min(20);
+        assert_eq!(said.split(' ').take(count).collect::<Vec<_>>().join(" "), expected);
+    };
+    starts(&french, &greedy("60 7 9 11 2", "2 61"));
+    let german = translate(&["--from-language", "fr", "--to-language", "__de__"]);
+    starts(&german, &greedy("61 7 9 11 2", "2 62"));
+    assert_ne!(french, german);
+    starts(&translate(&[]), &greedy("7 9 11 2", "2"));
+    let refused = run(&["translate", &at("run"), "--to-language", "it"], "w7\n");
+    assert_eq!(refused.status.code(), Some(1));
+    let said = text(&refused.stderr);
+    assert!(said.contains("expected one of __en__, __fr__, __de__"), "{said}");
+}
+
+/// T5 and Marian have no token that is called `<s>`, and BART writes as many tokens as it has places.
+#[test]
+fn encoder_decoders_are_measured_and_drawn_with_their_own_special_tokens() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let lines: String =
+        (0..40).map(|i| format!("w{} w9 w11\tw{}\n", 4 + i % 30, 7 + i % 20)).collect();
+    std::fs::write(at("pairs.tsv"), lines).unwrap();
+    let names = |special: &'static [&str]| {
+        move |id: usize| special.get(id).map_or_else(|| format!("w{id}"), |name| (*name).into())
+    };
+    for (family, special) in [
+        ("t5", &["<pad>", "</s>", "w2", "<unk>"][..]),
+        ("marian", &["</s>", "w1", "w2", "<unk>"]),
+        ("bart", &["<s>", "<pad>", "</s>", "<unk>"]),
+    ] {
+        let (model, out) = (at(&format!("{family}-model")), at(family));
+        with_words(&format!("families/{family}"), Path::new(&model), names(special), "null");
+        let config = serde_json::json!({ "eos_token": "</s>", "unk_token": "<unk>" }).to_string();
+        std::fs::write(Path::new(&model).join("tokenizer_config.json"), config).unwrap();
+        let imported = run(&["import", &model, "--out", &out], "");
+        assert!(imported.status.success(), "{}", text(&imported.stderr));
+        let (data, shown) = (at("pairs.tsv"), at(&format!("{family}-shown")));
+        let cases: [&[&str]; 5] = [
+            &["evaluate", &out, "--data", &data, "--batches", "2", "--json"],
+            &["extrapolate", &out, "--lengths", "4", "--data", &data],
+            &["show", "attention", &out, "--text", "w7 w9", "--out", &shown],
+            &["show", "split", &out, "--text", "w7 w9", "--out", &shown],
+            &["translate", &out],
+        ];
+        for arguments in cases {
+            let output = run(arguments, "w7 w9\n");
+            let (said, error) = (text(&output.stdout), text(&output.stderr));
+            assert!(output.status.success(), "{arguments:?}: {error}");
+            assert!(
+                !said.is_empty() && !said.contains("unknown to the model"),
+                "{arguments:?}: {said}"
+            );
+        }
+    }
+}
+
 #[test]
 fn an_imported_file_is_a_run_for_the_other_verbs() {
     let folder = tempfile::tempdir().unwrap();
@@ -227,4 +350,98 @@ fn a_run_is_quantized_and_says_what_it_costs() {
     }
     let refused = run(&["generate", &at("run"), "a", "--weights", "int4"], "");
     assert!(text(&refused.stderr).contains("int8"), "{}", text(&refused.stderr));
+}
+
+#[test]
+fn the_doctor_ends_with_a_code_that_says_whether_all_agrees() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let model = fixture("families/llama").to_str().unwrap().to_owned();
+    let golden = fixture("families/llama/golden.safetensors").to_str().unwrap().to_owned();
+    let good = run(&["doctor", &model, "--logits", &golden], "");
+    assert!(good.status.success(), "{}", text(&good.stderr));
+    assert!(text(&good.stdout).contains(": agrees, logits differ by"), "{}", text(&good.stdout));
+    let itself = run(&["doctor", &model, "--json"], "");
+    assert!(itself.status.success(), "{}", text(&itself.stderr));
+    let said: serde_json::Value = serde_json::from_slice(&itself.stdout).unwrap();
+    assert_eq!(said["checks"].as_array().unwrap().len(), 4);
+    // The logits of the one against the other layout, by lines of JSON with the ids beside them.
+    run(&["import", &model, "--out", &at("run")], "");
+    let convert = ["convert", &at("run"), "--kv-heads", "4", "--out", &at("more"), "--json"];
+    let converted = run(&convert, "");
+    assert!(converted.status.success(), "{}", text(&converted.stderr));
+    let said: serde_json::Value = serde_json::from_slice(&converted.stdout).unwrap();
+    assert_eq!((&said["exact"], &said["loss"]), (&true.into(), &serde_json::Value::Null));
+    let ids = "1 2 3 4 5 6 7 8 9 10 11 12\n";
+    let logits = run(&["logits", &at("run"), "--json"], ids);
+    std::fs::write(at("logits.json"), &logits.stdout).unwrap();
+    std::fs::write(at("ids.txt"), ids).unwrap();
+    let same =
+        run(&["doctor", &at("more"), "--logits", &at("logits.json"), "--ids", &at("ids.txt")], "");
+    assert!(same.status.success(), "{}", text(&same.stdout));
+    let config = std::fs::read_to_string(at("more/config.toml")).unwrap();
+    assert!(config.contains("epsilon = 0.01"), "{config}");
+    std::fs::write(at("more/config.toml"), config.replace("epsilon = 0.01", "epsilon = 1e-5"))
+        .unwrap();
+    let broken =
+        run(&["doctor", &at("more"), "--logits", &at("logits.json"), "--ids", &at("ids.txt")], "");
+    assert_eq!(broken.status.code(), Some(1));
+    let said = text(&broken.stdout);
+    assert!(
+        said.contains("diagnosis: epsilon\n") && said.contains("1e-2 instead of 1e-5"),
+        "{said}"
+    );
+    let kit = run(&["doctor", "--write-kit", &at("kit"), "--json"], "");
+    assert!(kit.status.success(), "{}", text(&kit.stderr));
+    assert!(Path::new(&at("kit")).join("kit.safetensors").is_file());
+    assert_eq!(run(&["doctor"], "").status.code(), Some(2));
+}
+
+#[test]
+fn a_conversion_that_is_not_exact_recovers() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(at("text.txt"), "the dog and the cat and the bird\n".repeat(60)).unwrap();
+    let data = serde_json::Value::from(at("text.txt"));
+    let settings = format!(
+        "[data]\nsource = {{ kind = 'text', path = {data} }}\ntokenizer = 'characters'\n[model]\nwidth = 32\nlayers = 2\n\
+         [model.attention]\nheads = 4\n[training]\nsteps = 60\nbatch = 4\nlength = 32\nevaluate_batches = 2\n"
+    );
+    std::fs::write(at("settings.toml"), settings).unwrap();
+    let trained = run(&["train", &at("settings.toml"), "--out", &at("run")], "");
+    assert!(trained.status.success(), "{}", text(&trained.stderr));
+    let loss = |arguments: &[&str], out: &str| -> serde_json::Value {
+        let run_folder = at("run");
+        let out = at(out);
+        let all = [&["convert", &run_folder, "--out", &out, "--json"], arguments].concat();
+        let converted = run(&all, "");
+        assert!(converted.status.success(), "{}", text(&converted.stderr));
+        let asked = run(&["generate", &out, "the ", "--tokens", "3"], "");
+        assert!(asked.status.success(), "{}", text(&asked.stderr));
+        serde_json::from_slice(&converted.stdout).unwrap()
+    };
+    for (name, arguments) in [
+        ("polar", vec!["--position", "polar", "--recover", "40", "--html", &at("polar.html")]),
+        ("pooled", vec!["--kv-heads", "1", "--recover", "40"]),
+    ] {
+        let said = loss(&arguments, name);
+        assert_eq!(said["exact"], false, "{said}");
+        let number = |value: &serde_json::Value| value.as_f64().unwrap();
+        let (before, after) = (number(&said["loss"]["before"]), number(&said["loss"]["after"]));
+        let last = said["loss"]["recovered"].as_array().unwrap().last().unwrap().clone();
+        assert_eq!(last[0], 40);
+        assert!(after > before + 0.05 && number(&last[1]) < after - 0.05, "{name}: {said}");
+    }
+    let page = std::fs::read_to_string(at("polar.html")).unwrap();
+    assert!(page.contains("<svg") && page.contains("not exact"), "{page}");
+    let layout = "{ kind = 'rotary', layout = 'interleaved' }";
+    let said = loss(&["--position", layout, "--data", &at("text.txt")], "turned");
+    assert_eq!(said["exact"], true);
+    let (before, after) = (&said["loss"]["before"], &said["loss"]["after"]);
+    assert!((before.as_f64().unwrap() - after.as_f64().unwrap()).abs() < 1e-4, "{said}");
+    let refused = run(&["convert", &at("run"), "--position", "shaw", "--out", &at("no")], "");
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("no path from rotary to shaw; there are: sinusoidal"));
+    let again = run(&["convert", &at("run"), "--kv-heads", "2", "--out", &at("polar")], "");
+    assert_eq!(again.status.code(), Some(2));
 }

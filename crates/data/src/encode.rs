@@ -298,7 +298,7 @@ impl Sorted {
                 let texts = texts.iter().map(String::as_str);
                 Tokenizer::train_watched(texts, vocabulary, &specials, watch)
             }
-            TokenizerSettings::File(file) => Tokenizer::load(&file.path)?.extended(&specials),
+            TokenizerSettings::File(file) => file.load(&specials),
         }
     }
 

@@ -3,15 +3,20 @@
 //! A family is one file in `huggingface/family/` with two things: from `config.json` to our settings, and a table of names
 //! with the turns between their tensors and our parameters. Every turn can be undone, every tensor of a file is used or
 //! listed as ignored, and every key of `config.json` is understood or refused by name. Start at [`import`]; [`to_huggingface`],
-//! [`to_gguf`] and [`to_onnx`] go the other way.
+//! [`to_gguf`] and [`to_onnx`] go the other way,
+//! and the [`doctor`] says in which convention a model differs from what it should be.
 
+pub mod convert;
+pub mod doctor;
 mod error;
 mod exchange;
 mod export;
 mod gguf;
 mod give;
 mod huggingface;
+pub mod kit;
 mod onnx;
+mod places;
 mod table;
 mod tensors;
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
+    fs,
     io::{self, Write},
     path::{Path, PathBuf},
 };
@@ -13,13 +13,13 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use whatwhere_data::{
     BatchSize, SpecialTokens, Tokenizer,
-    settings::{Masked, Pairs},
+    settings::{File, Masked, Pairs},
 };
 use whatwhere_files as files;
 use whatwhere_transformer::{Family, ModelSettings, Parameter};
 
 use crate::{
-    Error, Folder, RunSettings,
+    Error, Folder, Run, RunSettings,
     checkpoint::{self, Array},
     hash,
     trainer::saving,
@@ -96,6 +96,20 @@ impl Imported {
         })
     }
 
+    /// The tokenizer of a run folder as a setting of data that its model is to read, with the ids of an imported model's special
+    /// tokens: none may be added that the model does not know.
+    pub fn tokens_of(folder: &Folder) -> Result<File, Error> {
+        let mut file = File::at(folder.tokenizer());
+        if let Some(Self { specials, .. }) = Self::load(folder)? {
+            let end = specials.ends.first().copied();
+            file.begin = specials.decoder_start.or(specials.begin).or(end);
+            file.end = end;
+            file.padding = specials.padding.or(end);
+            (file.mask, file.unknown) = (specials.mask, specials.unknown);
+        }
+        Ok(file)
+    }
+
     /// Notes the hashes of the files it came from.
     pub fn hash_files(&mut self, paths: &[PathBuf]) -> Result<(), Error> {
         for path in paths {
@@ -147,8 +161,41 @@ impl Imported {
     }
 }
 
+impl Run {
+    /// Writes a run folder, which must not hold a run yet, with the same tokenizer and data, and another model in place of
+    /// this one's.
+    pub fn save_as(
+        &self,
+        folder: &Folder,
+        model: &ModelSettings,
+        parameters: &[Parameter],
+    ) -> Result<(), Error> {
+        let path = folder.path();
+        if folder.has_run() {
+            return Err(Error::RunExists { folder: path.into() });
+        }
+        let settings = RunSettings { model: model.clone(), ..self.settings.clone() };
+        settings.check()?;
+        fs::create_dir_all(path).map_err(Error::file(path, "created"))?;
+        let mut metadata = BTreeMap::from([("step".into(), self.step.to_string())]);
+        if let Ok(tokenizer) = self.tokenizer() {
+            metadata.insert(saving::TOKENIZER.into(), folder.save_tokenizer(tokenizer)?);
+        }
+        checkpoint::save(&folder.model(), parameters.iter().map(Array::from).collect(), &metadata)?;
+        if let Some(imported) = &self.imported {
+            // The config is that of the model as it came.
+            let imported = Imported { config: Map::new(), ..imported.clone() };
+            let text = serde_json::to_string_pretty(&imported).expect("words can be written");
+            files::replace(&folder.import(), |out| writeln!(out, "{text}"))?;
+        }
+        folder.save_format()?;
+        // Last: with it there is a run.
+        folder.save_settings(&settings)
+    }
+}
+
 fn hash_of(path: &Path) -> Result<String, Error> {
-    let mut file = File::open(path).map_err(Error::file(path, "read"))?;
+    let mut file = fs::File::open(path).map_err(Error::file(path, "read"))?;
     let mut hash = Sha256::new();
     io::copy(&mut file, &mut hash).map_err(Error::file(path, "read"))?;
     Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())

@@ -9,8 +9,8 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use whatwhere_data::{Source, Split};
 use whatwhere_training::{
-    Evaluation, Folder, Run, RunSettings, Translation, bleu, chrf, evaluate, interrupt::Interrupt,
-    trainer,
+    Evaluation, Folder, Run, RunSettings, Translation, bleu, chrf, evaluate, imported::Imported,
+    interrupt::Interrupt, trainer,
 };
 
 use crate::verb::{train, weights::Computed};
@@ -79,8 +79,8 @@ pub(crate) fn run(args: &Evaluate) -> anyhow::Result<()> {
     }
     // The run's own tokens, whatever the data.
     if let Source::Text(_) | Source::Fasta(_) | Source::Pairs(_) = settings.data.source {
-        let path = Folder::new(&args.run).tokenizer();
-        settings.data.tokenizer = Some(whatwhere_data::settings::File { path }.into());
+        let tokens = Imported::tokens_of(&Folder::new(&args.run))?;
+        settings.data.tokenizer = Some(tokens.into());
     }
     let corpus = train::load(&settings, &Interrupt::default())?;
     if args.data.is_some() && !corpus.has(split) {

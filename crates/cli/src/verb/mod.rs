@@ -2,7 +2,9 @@
 
 pub(crate) mod compare;
 pub(crate) mod config;
+pub(crate) mod convert;
 pub(crate) mod data;
+pub(crate) mod doctor;
 pub(crate) mod embed;
 pub(crate) mod evaluate;
 pub(crate) mod export;

@@ -137,6 +137,6 @@ fn pair_tokenizer(
         TokenizerSettings::Bpe(bpe) => {
             Tokenizer::train_watched(both(Split::Train), bpe.vocabulary, specials, watch)
         }
-        TokenizerSettings::File(file) => Tokenizer::load(&file.path)?.extended(specials),
+        TokenizerSettings::File(file) => file.load(specials),
     }
 }

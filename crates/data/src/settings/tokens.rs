@@ -5,6 +5,11 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::{
+    Result,
+    tokenizer::{Special, SpecialTokens, Tokenizer},
+};
+
 /// A token for each of the 256 bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -50,4 +55,38 @@ impl Default for Bpe {
 pub struct File {
     /// A `tokenizer.json`; no default.
     pub path: PathBuf,
+    /// The id of the token that starts a target; default by its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub begin: Option<u32>,
+    /// The id of the token that ends a document or a target; default by its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end: Option<u32>,
+    /// The id of the token that fills rows; default by its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub padding: Option<u32>,
+    /// The id of the token that hides another; default by its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mask: Option<u32>,
+    /// The id of the token for what has none; default by its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<u32>,
+}
+
+impl File {
+    /// A file by its path, whose special tokens have names that are known.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), ..Self::default() }
+    }
+
+    /// The tokenizer, with those of these special tokens that it lacks.
+    pub(crate) fn load(&self, specials: &[Special]) -> Result<Tokenizer> {
+        let ids = SpecialTokens {
+            begin: self.begin,
+            ends: self.end.into_iter().collect(),
+            padding: self.padding,
+            mask: self.mask,
+            unknown: self.unknown,
+        };
+        Tokenizer::load(&self.path)?.with_special_ids(&ids).extended(specials)
+    }
 }

@@ -299,14 +299,28 @@ impl Tokenizer {
         let mut inner = self.inner.clone();
         let missing: Vec<tokenizers::AddedToken> = wanted
             .iter()
-            .filter(|special| !special.names().iter().any(|n| inner.token_to_id(n).is_some()))
+            .filter(|special| self.special(**special).is_none())
             .map(|special| tokenizers::AddedToken::from(special.names()[0], true))
             .collect();
         if missing.is_empty() {
             return Ok(self.clone());
         }
         inner.add_special_tokens(&missing);
-        Self::from_json(inner.to_string(false).map_err(refused)?.as_bytes())
+        let all = Self::from_json(inner.to_string(false).map_err(refused)?.as_bytes())?;
+        let Specials { padding, begin, end, mask, unknown, other_ends } = self.specials.clone();
+        let ends = end.into_iter().chain(other_ends).collect();
+        Ok(all.with_special_ids(&SpecialTokens { begin, ends, padding, mask, unknown }))
+    }
+
+    /// A special token by its role.
+    fn special(&self, special: Special) -> Option<u32> {
+        match special {
+            Special::Padding => self.specials.padding,
+            Special::Begin => self.specials.begin,
+            Special::End => self.specials.end,
+            Special::Mask => self.specials.mask,
+            Special::Unknown => self.specials.unknown,
+        }
     }
 
     /// What a token that is not special spells in its file.

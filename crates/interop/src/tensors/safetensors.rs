@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
-    io::{Read, Write},
+    io::{Read, Seek, SeekFrom, Write},
     path::Path,
 };
 
@@ -99,6 +99,35 @@ pub(crate) fn add(tensors: &mut Tensors, path: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A tensor of whole numbers by name, with its sizes; nothing if there is none of that name. Refuses numbers below 0.
+pub(crate) fn whole_numbers(path: &Path, name: &str) -> Result<Option<(Vec<usize>, Vec<u32>)>> {
+    let (mut header, start, length) = header(path)?;
+    let Some(info) = header.remove(name) else { return Ok(None) };
+    let Info { dtype, shape, data_offsets: (from, to) } = serde_json::from_value(info)
+        .map_err(|e| Error::tensor(name, e, "dtype, shape and data_offsets in the header"))?;
+    let size = match dtype.as_str() {
+        "I64" => 8,
+        "I32" | "U32" => 4,
+        other => return Err(Error::tensor(name, other, "I64, I32 or U32")),
+    };
+    let expected = super::count(&shape).and_then(|count| count.checked_mul(size));
+    if expected.map(|bytes| bytes as u64) != to.checked_sub(from) || to > length {
+        let found = format!("bytes {from} to {to} of {length} for shape {shape:?}");
+        return Err(Error::tensor(name, found, "as many as the shape has, inside the file"));
+    }
+    let mut file = File::open(path).map_err(Error::file(path))?;
+    file.seek(SeekFrom::Start(start + from)).map_err(Error::file(path))?;
+    let mut bytes = vec![0; expected.unwrap_or(0)];
+    file.read_exact(&mut bytes).map_err(Error::file(path))?;
+    let number = |bytes: &[u8]| {
+        let mut all = [0; 8];
+        all[..size].copy_from_slice(bytes);
+        let number = u64::from_le_bytes(all);
+        u32::try_from(number).map_err(|_| Error::tensor(name, number, "ids below 2^32, from 0 on"))
+    };
+    Ok(Some((shape, bytes.chunks_exact(size).map(number).collect::<Result<_>>()?)))
 }
 
 /// The header, where the data begin, and their length.

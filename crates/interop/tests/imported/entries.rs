@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use whatwhere_interop::import;
+use whatwhere_interop::{doctor::Sample, import};
 
 /// A reader: its name, its entry, and a file it reads without complaint.
 pub(crate) struct Reader {
@@ -28,6 +28,16 @@ pub(crate) const READERS: &[Reader] = &[
         entry: |bytes| folder("config.json", bytes),
         whole: || whole("families/llama/config.json"),
     },
+    Reader {
+        name: "reference_safetensors",
+        entry: reference,
+        whole: || whole("families/llama/golden.safetensors"),
+    },
+    Reader {
+        name: "reference_json",
+        entry: reference,
+        whole: || br#"{"ids": [1, 2], "source": [3], "logits": [[0.5, -1e3], [2, 0]]}"#.to_vec(),
+    },
 ];
 
 fn fixtures() -> PathBuf {
@@ -47,6 +57,13 @@ fn gguf(bytes: &[u8]) -> bool {
     let path = folder.path().join("x.gguf");
     fs::write(&path, bytes).expect("a file");
     import(&path, &folder.path().join("run"), &mut |_, _| {}).is_ok()
+}
+
+fn reference(bytes: &[u8]) -> bool {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("logits");
+    fs::write(&path, bytes).expect("a file");
+    Sample::read(&path, None).is_ok()
 }
 
 /// A model folder of which one file is other bytes.

@@ -6,7 +6,7 @@ mod reader;
 use serde::{Deserialize, Serialize};
 use whatwhere_attention::Position;
 use whatwhere_data::{Corpus, Pair, Split};
-use whatwhere_training::{Evaluation, Folder, Run};
+use whatwhere_training::{Evaluation, Folder, Run, imported::Imported};
 use whatwhere_transformer::{Family, Site};
 
 use crate::Error;
@@ -65,8 +65,7 @@ pub fn corpus_of(
     }
     use whatwhere_data::Source;
     if let Source::Text(_) | Source::Fasta(_) | Source::Pairs(_) = settings.data.source {
-        settings.data.tokenizer =
-            Some(whatwhere_data::settings::File { path: folder.tokenizer() }.into());
+        settings.data.tokenizer = Some(Imported::tokens_of(folder)?.into());
     }
     let corpus = Corpus::load(&settings.data)?;
     if corpus.has(Split::Test) {

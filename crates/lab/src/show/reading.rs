@@ -55,6 +55,8 @@ impl<'a> Reading<'a> {
             source = run.encode_source(text)?;
             tokens = run.tokenizer()?.begin().into_iter().collect();
             tokens.extend(run.tokenizer()?.encode(&target)?);
+            // A model may write one token more than it has places to read.
+            tokens.truncate(run.settings.model.longest().unwrap_or(usize::MAX));
         }
         if tokens.is_empty() {
             return Err(Error::Request("the text has no tokens, expected at least 1".into()));
