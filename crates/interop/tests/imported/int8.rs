@@ -1,6 +1,10 @@
 //! GGUF's `Q8_0` and int8 weights: the same blocks.
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use whatwhere_interop::import;
 use whatwhere_training::{Run, Storage, Weights, quantize};
@@ -15,7 +19,7 @@ fn fixture(name: &str) -> PathBuf {
 
 /// Scales and levels of every `Q8_0` tensor, found in the file by what they must decode to: the bytes of a block are the
 /// scale's and 32 levels.
-fn blocks(path: &PathBuf) -> BTreeMap<Vec<u8>, usize> {
+fn blocks(path: &Path) -> BTreeMap<Vec<u8>, usize> {
     let file = fs::read(path).unwrap();
     let mut blocks: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
     // Tensors are aligned by 32 bytes, and blocks of 34 follow each other: every even place can begin one.
