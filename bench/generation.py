@@ -291,7 +291,8 @@ def write_translator(request):
         side.scale_embeddings = True
         half = np.arange(width // 2) / (width // 2)
         angles = np.arange(1024)[:, None] / 10000.0**half
-        side.position_encodings.encodings = np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+        waves = np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(1024, width)  # side by side
+        side.position_encodings.encodings = waves.astype(np.float32)
         for i, layer in enumerate(side.layer):
             own = f"{stack}.blocks.{i}."
             linear(layer.self_attention.linear[0], [f"{own}attention.{name}" for name in ["query", "key", "value"]])

@@ -4,7 +4,7 @@ use std::{
     fs::File,
     io::{self, BufRead, BufWriter, Write},
     ops::ControlFlow,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Instant,
 };
 
@@ -121,7 +121,7 @@ fn best(logits: burn::tensor::Tensor<3>, sequences: usize) -> Result<Vec<u32>> {
 }
 
 /// Names and shapes, in the order of their values in the file.
-fn write_weights(model: &Model, path: &PathBuf) -> Result<Vec<Value>> {
+fn write_weights(model: &Model, path: &Path) -> Result<Vec<Value>> {
     let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
     let mut file = BufWriter::new(file);
     let mut listed = Vec::new();

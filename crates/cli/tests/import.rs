@@ -312,7 +312,6 @@ fn a_run_is_quantized_and_says_what_it_costs() {
             "training.length=64",
             "--set",
             "training.batch=512",
-            "--quiet",
         ],
         "",
     );

@@ -1,16 +1,18 @@
-//! Reading safetensors files: every array goes straight from the file to where it stays, on all threads, and is hashed on
-//! the way.
+//! Reading safetensors files: they are mapped into memory, so that nothing is copied, and arrays are hashed by all threads.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashMap},
     fs::File,
-    io::{self, Read, Seek, SeekFrom},
+    ops::Range,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
-use bytemuck::Pod;
+use bytemuck::{AnyBitPattern, NoUninit};
 use rayon::prelude::*;
 use safetensors::{Dtype, tensor::Metadata};
+use whatwhere_attention::bridge::Mapped;
 
 use crate::{Error, hash};
 
@@ -24,6 +26,7 @@ pub(crate) const SCALES: &str = ".scales";
 /// The header of a file whose arrays are still to be read.
 pub(crate) struct Archive {
     path: PathBuf,
+    pub(crate) file: Arc<Mapped>,
     entries: BTreeMap<String, Entry>,
     /// Ours, without the hash.
     pub(crate) metadata: BTreeMap<String, String>,
@@ -33,45 +36,64 @@ pub(crate) struct Archive {
 struct Entry {
     dtype: Dtype,
     shape: Vec<usize>,
-    /// Bytes before it in the file.
-    start: u64,
+    part: Range<usize>,
 }
 
-/// Values as they are stored.
-pub(crate) enum Stored {
-    F32(Vec<f32>),
-    /// The bits of f16.
-    F16(Vec<u16>),
-    /// The bits of bfloat16.
-    Bf16(Vec<u16>),
-    /// Levels of 8 bits, and the bits of the f16 that each block of them is to be multiplied by.
-    Int8 {
-        levels: Vec<i8>,
-        scales: Vec<u16>,
-        scales_shape: Vec<usize>,
-    },
+/// An array as it lies in the file.
+#[derive(Clone, Copy)]
+pub(crate) struct Stored<'a> {
+    pub(crate) dtype: Dtype,
+    bytes: &'a [u8],
+    /// Of int8: the shape of the scales, and their bytes.
+    scales: Option<(&'a [usize], &'a [u8])>,
+}
+
+impl<'a> Stored<'a> {
+    /// Its values, of a type as wide as its own.
+    pub(crate) fn values<T: AnyBitPattern + NoUninit>(&self) -> Cow<'a, [T]> {
+        values(self.bytes)
+    }
+
+    /// The scales of int8 levels, as the bits of f16, and their shape.
+    pub(crate) fn scales(&self) -> Option<(&'a [usize], Cow<'a, [u16]>)> {
+        self.scales.map(|(shape, bytes)| (shape, values(bytes)))
+    }
+}
+
+/// Values as they lie, or a copy where they do not lie as they must.
+fn values<T: AnyBitPattern + NoUninit>(bytes: &[u8]) -> Cow<'_, [T]> {
+    if cfg!(target_endian = "big") {
+        let swapped: Vec<u8> =
+            bytes.chunks(size_of::<T>()).flat_map(|value| value.iter().rev().copied()).collect();
+        return Cow::Owned(bytemuck::pod_collect_to_vec(&swapped));
+    }
+    match bytemuck::try_cast_slice(bytes) {
+        Ok(values) => Cow::Borrowed(values),
+        Err(_) => Cow::Owned(bytemuck::pod_collect_to_vec(bytes)),
+    }
 }
 
 impl Archive {
     /// Reads the header, which must agree with the file's length.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
-        let mut file = File::open(path).map_err(Error::file(path, "read"))?;
+        let file = File::open(path).map_err(Error::file(path, "read"))?;
         let length = file.metadata().map_err(Error::file(path, "read"))?.len();
         let cut = |found: &dyn std::fmt::Display| Error::Checkpoint {
             path: path.into(),
             found: format!("{length} bytes that are cut short or were never such a file ({found})"),
         };
-        let mut size = [0; 8];
-        file.read_exact(&mut size).map_err(|e| cut(&e))?;
-        let size = u64::from_le_bytes(size);
-        if size > length.saturating_sub(8) {
-            return Err(cut(&format!("a header of {size} bytes")));
+        if length < 8 {
+            return Err(cut(&"no header"));
         }
-        let mut header = vec![0; size as usize];
-        file.read_exact(&mut header).map_err(|e| cut(&e))?;
-        let header: Metadata = serde_json::from_slice(&header).map_err(|e| cut(&e))?;
-        let (first, data) = (8 + size, header.data_len() as u64);
-        if first.checked_add(data) != Some(length) {
+        let file = Arc::new(Mapped::new(&file).map_err(Error::file(path, "read"))?);
+        let (size, rest) = file.bytes().split_first_chunk().ok_or_else(|| cut(&"no header"))?;
+        let size = u64::from_le_bytes(*size);
+        let header = usize::try_from(size).ok().and_then(|size| rest.get(..size));
+        let Some(header) = header else { return Err(cut(&format!("a header of {size} bytes"))) };
+        let first = 8 + header.len();
+        let header: Metadata = serde_json::from_slice(header).map_err(|e| cut(&e))?;
+        let data = header.data_len();
+        if first.checked_add(data) != Some(file.bytes().len()) {
             return Err(cut(&format!("a header that tells of {data} bytes of arrays")));
         }
         let ours = header.metadata().as_ref().and_then(|entries| entries.get(KEY));
@@ -83,16 +105,21 @@ impl Archive {
             })?,
         };
         let entries = header.tensors().into_iter().map(|(name, info)| {
-            let start = first + info.data_offsets.0 as u64;
-            (name, Entry { dtype: info.dtype, shape: info.shape.clone(), start })
+            let part = first + info.data_offsets.0..first + info.data_offsets.1;
+            (name, Entry { dtype: info.dtype, shape: info.shape.clone(), part })
         });
-        let hash = metadata.remove(HASH);
-        Ok(Self { path: path.into(), entries: entries.collect(), metadata, hash })
+        let (entries, hash) = (entries.collect(), metadata.remove(HASH));
+        Ok(Self { path: path.into(), file, entries, metadata, hash })
     }
 
     /// Whether some of its arrays are of int8.
     pub(crate) fn is_int8(&self) -> bool {
         self.entries.values().any(|entry| entry.dtype == Dtype::I8)
+    }
+
+    /// Where an array lies in the file.
+    pub(crate) fn part(&self, name: &str) -> Range<usize> {
+        self.entries.get(name).map_or(0..0, |entry| entry.part.clone())
     }
 
     /// What `make` makes of every array, given its name and shape, by name; refuses a file that is not as it was written.
@@ -135,61 +162,40 @@ impl Archive {
     }
 
     /// An array, and the hashes of all it consists of by their names.
-    fn stored(&self, name: &str, entry: &Entry) -> Result<(Stored, Vec<(String, Vec<u8>)>), Error> {
-        let hashed = |hash| vec![(name.to_owned(), hash)];
-        Ok(match entry.dtype {
-            Dtype::F32 => {
-                let (values, hash) = self.values::<f32>(entry)?;
-                (Stored::F32(values), hashed(hash))
-            }
-            Dtype::F16 => {
-                let (bits, hash) = self.values::<u16>(entry)?;
-                (Stored::F16(bits), hashed(hash))
-            }
-            Dtype::BF16 => {
-                let (bits, hash) = self.values::<u16>(entry)?;
-                (Stored::Bf16(bits), hashed(hash))
-            }
+    fn stored(
+        &self,
+        name: &str,
+        entry: &Entry,
+    ) -> Result<(Stored<'_>, Vec<(String, Vec<u8>)>), Error> {
+        let bytes = |entry: &Entry| &self.file.bytes()[entry.part.clone()];
+        let mut stored = Stored { dtype: entry.dtype, bytes: bytes(entry), scales: None };
+        let mut hashes = vec![(name.to_owned(), self.hash(entry))];
+        match entry.dtype {
+            Dtype::F32 | Dtype::F16 | Dtype::BF16 => {}
             Dtype::I8 => {
-                let scales_name = format!("{name}{SCALES}");
-                let of = self.entries.get(&scales_name).filter(|of| of.dtype == Dtype::F16);
+                let scales = format!("{name}{SCALES}");
+                let of = self.entries.get(&scales).filter(|of| of.dtype == Dtype::F16);
                 let Some(of) = of else {
-                    return Err(self.broken(format!("{name} without {scales_name} in F16")));
+                    return Err(self.broken(format!("{name} without {scales} in F16")));
                 };
-                let (levels, hash) = self.values::<i8>(entry)?;
-                let (scales, scales_hash) = self.values::<u16>(of)?;
-                let hashes = vec![(name.to_owned(), hash), (scales_name, scales_hash)];
-                (Stored::Int8 { levels, scales, scales_shape: of.shape.clone() }, hashes)
+                stored.scales = Some((&of.shape, bytes(of)));
+                hashes.push((scales, self.hash(of)));
             }
             other => {
                 let found = format!("{name} holds {other:?}, expected F32, F16, BF16 or I8");
                 return Err(self.broken(found));
             }
-        })
+        }
+        Ok((stored, hashes))
     }
 
-    /// The values of an array, and its hash. The header has been held against the file's length.
-    fn values<T: Pod>(&self, entry: &Entry) -> Result<(Vec<T>, Vec<u8>), Error> {
-        /// Bytes that are hashed while they are still at hand.
-        const CHUNK: usize = 1 << 18;
-        let read = || -> io::Result<(Vec<T>, Vec<u8>)> {
-            let mut file = File::open(&self.path)?;
-            file.seek(SeekFrom::Start(entry.start))?;
-            let mut values = vec![T::zeroed(); entry.shape.iter().product()];
-            let mut hash = hash::Hasher::new(entry.dtype, &entry.shape);
-            let is_hashed = self.hash.is_some();
-            for bytes in bytemuck::cast_slice_mut::<T, u8>(&mut values).chunks_mut(CHUNK) {
-                file.read_exact(bytes)?;
-                if is_hashed {
-                    hash.update(bytes);
-                }
-                if cfg!(target_endian = "big") {
-                    bytes.chunks_exact_mut(size_of::<T>()).for_each(<[u8]>::reverse);
-                }
-            }
-            Ok((values, hash.finish()))
-        };
-        read().map_err(Error::file(&self.path, "read"))
+    /// The hash of an array, if the file has one to be held against.
+    fn hash(&self, entry: &Entry) -> Vec<u8> {
+        let mut hash = hash::Hasher::new(entry.dtype, &entry.shape);
+        if self.hash.is_some() {
+            hash.update(&self.file.bytes()[entry.part.clone()]);
+        }
+        hash.finish()
     }
 
     pub(crate) fn broken(&self, found: String) -> Error {

@@ -3,7 +3,7 @@
 //! A file of its own for weights (`model.safetensors`) is what other tools read; the file to go on from
 //! (`last.safetensors`) also holds what the optimizer remembers, so that both always belong to the same step.
 
-use std::{collections::BTreeMap, io::Write, path::Path};
+use std::{borrow::Cow, collections::BTreeMap, io::Write, path::Path};
 
 use safetensors::{
     Dtype,
@@ -137,7 +137,8 @@ impl Checkpoint {
     pub(crate) fn load(path: &Path) -> Result<Self, Error> {
         let archive = Archive::open(path)?;
         let arrays = archive.read(|name, shape, stored| {
-            let values = stored.into_f32(name, shape).map_err(|found| archive.broken(found))?;
+            let values = stored.f32(name, shape).map_err(|found| archive.broken(found))?;
+            let values = values.into_owned();
             Ok(Parameter { name: name.into(), shape: shape.to_vec(), values })
         })?;
         Ok(Self { arrays, metadata: archive.metadata })
@@ -178,23 +179,24 @@ pub(crate) fn entry<T: std::str::FromStr>(
     })
 }
 
-impl Stored {
+impl<'a> Stored<'a> {
     /// The values in f32, or what is wrong with them.
-    pub(crate) fn into_f32(self, name: &str, shape: &[usize]) -> Result<Vec<f32>, String> {
-        Ok(match self {
-            Self::F32(values) => values,
-            Self::F16(bits) => bits.into_iter().map(f16_value).collect(),
-            Self::Bf16(bits) => bits.into_iter().map(bf16_value).collect(),
-            int8 @ Self::Int8 { .. } => int8.into_int8(name, shape)?.values(),
+    pub(crate) fn f32(&self, name: &str, shape: &[usize]) -> Result<Cow<'a, [f32]>, String> {
+        Ok(match self.dtype {
+            Dtype::F16 => self.values().iter().map(|bits| f16_value(*bits)).collect(),
+            Dtype::BF16 => self.values().iter().map(|bits| bf16_value(*bits)).collect(),
+            Dtype::I8 => Cow::Owned(self.int8(name, shape)?.values()),
+            _ => self.values(),
         })
     }
 
-    /// Levels and scales as a model takes them, or what is wrong with them; nothing where values are not of int8.
-    pub(crate) fn into_int8(self, name: &str, shape: &[usize]) -> Result<Int8Values, String> {
-        let Self::Int8 { levels, scales, scales_shape } = self else {
+    /// Levels and scales as a model takes them, or what is wrong with them.
+    pub(crate) fn int8(&self, name: &str, shape: &[usize]) -> Result<Int8Values, String> {
+        let Some((scales_shape, scales)) = self.scales() else {
             return Err(format!("{name} is not of int8"));
         };
-        Int8Values::new(shape, levels, &scales_shape, scales).map_err(|e| format!("{name}: {e}"))
+        Int8Values::new(shape, self.values().into_owned(), scales_shape, scales.into_owned())
+            .map_err(|e| format!("{name}: {e}"))
     }
 }
 

@@ -2,13 +2,16 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
+use safetensors::Dtype;
 use serde::{Deserialize, Serialize};
 use whatwhere_kernels::layer::{bf16_bits, f16_bits};
-use whatwhere_transformer::{Int8Values, Model, Parameter, QuantizedLinear, quantized};
+use whatwhere_transformer::{
+    Int8Values, MappedParameter, Model, Parameter, QuantizedLinear, quantized,
+};
 
 use crate::{
     Error, Folder, RunSettings,
-    archive::{Archive, SCALES, Stored},
+    archive::{Archive, SCALES},
     checkpoint::{self, Array, Values},
 };
 
@@ -36,11 +39,13 @@ pub enum Storage {
 
 /// A parameter on its way to a model.
 enum Read {
+    /// Where it lies.
+    Mapped(MappedParameter),
     F32(Parameter),
     Int8(String, QuantizedLinear),
 }
 
-/// The model of a file: each array is read, quantized if it is to be, and given to the model before others come.
+/// The model of a file: f32 weights stay where the file is mapped, others are taken over one after the other.
 pub(crate) fn load(
     archive: &Archive,
     settings: &RunSettings,
@@ -52,37 +57,44 @@ pub(crate) fn load(
         Weights::Int8 => settings.model.quantized_parameters()?,
     };
     let read = archive.read(|name, shape, stored| {
-        let Some(is_table) = tables.get(name) else {
-            let values = stored.into_f32(name, shape).map_err(|found| archive.broken(found))?;
-            return Ok(Read::F32(Parameter { name: name.into(), shape: shape.to_vec(), values }));
-        };
-        let layer = match stored {
-            int8 @ Stored::Int8 { .. } => {
-                let values = int8.into_int8(name, shape).map_err(|found| archive.broken(found))?;
-                if values.is_table() != *is_table {
-                    let found = format!("scales of {name} along the wrong side of it");
-                    return Err(archive.broken(found));
-                }
-                QuantizedLinear::from_values(&values)
-                    .map_err(|found| archive.broken(format!("{name}: {found}")))?
+        let broken = |found| archive.broken(found);
+        let (part, is_f32) = (archive.part(name), stored.dtype == Dtype::F32);
+        let (name, shape) = (name.to_owned(), shape.to_vec());
+        let Some(is_table) = tables.get(&name) else {
+            if is_f32 && tables.is_empty() {
+                let file = archive.file.clone();
+                return Ok(Read::Mapped(MappedParameter { name, shape, file, part }));
             }
-            other => {
-                let values = other.into_f32(name, shape).map_err(|found| archive.broken(found))?;
-                quantized(name, shape, &values, *is_table)?
-            }
+            let values = stored.f32(&name, &shape).map_err(broken)?.into_owned();
+            archive.file.release(part);
+            return Ok(Read::F32(Parameter { name, shape, values }));
         };
-        Ok(Read::Int8(name.into(), layer))
+        let layer = if stored.dtype == Dtype::I8 {
+            let values = stored.int8(&name, &shape).map_err(broken)?;
+            if values.is_table() != *is_table {
+                return Err(broken(format!("scales of {name} along the wrong side of it")));
+            }
+            QuantizedLinear::from_values(&values)
+                .map_err(|found| broken(format!("{name}: {found}")))?
+        } else {
+            let values = stored.f32(&name, &shape).map_err(broken)?;
+            quantized(&name, &shape, &values, *is_table)?
+        };
+        // It has been taken over.
+        archive.file.release(part);
+        Ok(Read::Int8(name, layer))
     })?;
-    let (mut parameters, mut layers) = (Vec::new(), Vec::new());
+    let (mut mapped, mut parameters, mut layers) = (Vec::new(), Vec::new(), Vec::new());
     for read in read {
         match read {
+            Read::Mapped(parameter) => mapped.push(parameter),
             Read::F32(parameter) => parameters.push(parameter),
             Read::Int8(name, layer) => layers.push((name, layer)),
         }
     }
     let device = settings.device();
     Ok(match tables.is_empty() {
-        true => settings.model.build_with(parameters, &device)?,
+        true => settings.model.build_mapped(mapped, parameters, &device)?,
         false => settings.model.build_int8(parameters, layers, &device)?,
     })
 }

@@ -390,12 +390,11 @@ fn attend_memory<P: Project>(
     input: Input,
     state: &mut State,
 ) -> Result<Tensor<3>, whatwhere_attention::Error> {
-    match state {
-        State::Cache(cache) => attention.decode_by(linears, input, &mut cache.cross),
-        State::Inputs(inputs) => {
-            inputs.push(input.clone());
-            attention.forward_by(linears, input)
-        }
-        State::None | State::Segment(..) => attention.forward_by(linears, input),
+    if let State::Cache(cache) = state {
+        return attention.decode_by(linears, input, &mut cache.cross);
     }
+    if let State::Inputs(inputs) = state {
+        inputs.push(input.clone());
+    }
+    attention.forward_by(linears, input)
 }

@@ -50,7 +50,7 @@ pub use look::AttentionInput;
 pub use model::{Mode, Model, Segments};
 pub use norm::Norm;
 pub use output::{Output, OutputTransform};
-pub use parameters::{Parameter, ParameterPath, ParameterView, Role};
+pub use parameters::{MappedParameter, Parameter, ParameterPath, ParameterView, Role};
 pub use quantized::quantized;
 pub use sequences::Sequences;
 pub use settings::{

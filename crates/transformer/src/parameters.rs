@@ -1,12 +1,12 @@
 //! A model's parameters by name, to be saved, loaded and updated.
 
-use std::{any::Any, collections::HashMap, sync::Arc};
+use std::{any::Any, collections::HashMap, ops::Range, sync::Arc};
 
 use burn::{
     module::{Module, ModuleMapper, ModuleVisitor, Param},
     tensor::{Device, Tensor, TensorData},
 };
-use whatwhere_attention::bridge::Operand;
+use whatwhere_attention::bridge::{self, Mapped, Operand};
 use whatwhere_kernels::layer::QuantizedLinear;
 
 use crate::{Error, Model, ModelSettings};
@@ -69,6 +69,19 @@ pub struct Parameter {
     pub values: Vec<f32>,
 }
 
+/// One parameter's values in a file.
+#[derive(Clone, Debug)]
+pub struct MappedParameter {
+    /// As [`Parameter::name`].
+    pub name: String,
+    /// As [`Parameter::shape`].
+    pub shape: Vec<usize>,
+    /// The file.
+    pub file: Arc<Mapped>,
+    /// Its bytes, little-endian f32.
+    pub part: Range<usize>,
+}
+
 /// One parameter of a model, where it lies.
 #[derive(Debug)]
 pub struct ParameterView {
@@ -100,6 +113,20 @@ impl ModelSettings {
     /// or of another shape.
     pub fn build_with(&self, parameters: Vec<Parameter>, device: &Device) -> Result<Model, Error> {
         self.assemble(device)?.with_parameters(parameters)
+    }
+
+    /// [`Self::build_with`], where some parameters stay in the file they lie in.
+    pub fn build_mapped(
+        &self,
+        mapped: Vec<MappedParameter>,
+        parameters: Vec<Parameter>,
+        device: &Device,
+    ) -> Result<Model, Error> {
+        let mapped = mapped.into_iter().map(|MappedParameter { name, shape, file, part }| {
+            (name, Given { shape, values: Values::Mapped(file, part) })
+        });
+        let given = parameters.into_iter().map(Given::of).chain(mapped).collect();
+        self.assemble(device)?.replace(given)
     }
 }
 
@@ -134,11 +161,7 @@ impl Model {
 
     /// The model with these parameters. Refuses any that is missing, unknown or of another shape.
     pub fn with_parameters(self, parameters: Vec<Parameter>) -> Result<Self, Error> {
-        let given = |p: Parameter| {
-            let data = TensorData::new(p.values, p.shape.clone());
-            (p.name, Given { shape: p.shape, values: Values::Data(data) })
-        };
-        self.replace(parameters.into_iter().map(given).collect())
+        self.replace(parameters.into_iter().map(Given::of).collect())
     }
 
     /// The model with these parameters, some of which are made of int8 layers when they are asked for: name, layer, whether
@@ -155,11 +178,7 @@ impl Model {
             };
             (name, Given { shape, values: Values::Int8(layer, is_table) })
         });
-        let given = |p: Parameter| {
-            let data = TensorData::new(p.values, p.shape.clone());
-            (p.name, Given { shape: p.shape, values: Values::Data(data) })
-        };
-        self.replace(parameters.into_iter().map(given).chain(int8).collect())
+        self.replace(parameters.into_iter().map(Given::of).chain(int8).collect())
     }
 
     fn replace(self, given: HashMap<String, Given>) -> Result<Self, Error> {
@@ -250,12 +269,39 @@ struct Given {
     values: Values,
 }
 
+impl Given {
+    fn of(Parameter { name, shape, values }: Parameter) -> (String, Self) {
+        let values = Values::Data(TensorData::new(values, shape.clone()));
+        (name, Self { shape, values })
+    }
+}
+
 enum Values {
     Data(TensorData),
+    /// In a file.
+    Mapped(Arc<Mapped>, Range<usize>),
     /// A parameter of the same number of dimensions, which may be still to be made.
     Shared(Box<dyn Any>),
     /// Made of a layer when it is asked for; whether it is a table.
     Int8(Arc<QuantizedLinear>, bool),
+}
+
+impl Values {
+    /// What lies in a file as a tensor there, where the parameter is drawn on the CPU and nothing learns, or as a copy.
+    fn mapped<const D: usize>(self, param: &Param<Tensor<D>>) -> Self {
+        let Self::Mapped(file, part) = self else { return self };
+        let shape: [usize; D] = param.lazy_shape().dims();
+        let device = param.lazy_device();
+        if device == Device::flex()
+            && let Some(tensor) = bridge::mapped(&file, part.clone(), shape)
+        {
+            return Self::Shared(Box::new(Param::initialized(param.id, tensor)));
+        }
+        let value = |bytes: &[u8; 4]| f32::from_le_bytes(*bytes);
+        let bytes = &file.bytes()[part];
+        let values: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(value).collect();
+        Self::Data(TensorData::new(values, shape))
+    }
 }
 
 #[derive(Default)]
@@ -299,32 +345,35 @@ impl ModuleMapper for Replacing {
         let name = self.path.name();
         let expected = param.lazy_shape().to_vec();
         match self.given.remove(&name) {
-            Some(Given { shape, values }) if shape == expected => match values {
-                // In place of a draw, which is not asked for. Tables say themselves whether they learn.
-                Values::Data(data)
-                    if !param.is_initialized() && self.path.role() != Role::Table =>
-                {
-                    let tensor = Tensor::from_data(data, &param.lazy_device());
-                    let learns = tensor.is_autodiff();
-                    Param::initialized(param.id, tensor.set_require_grad(learns))
+            Some(Given { shape, values }) if shape == expected => {
+                match values.mapped::<D>(&param) {
+                    // In place of a draw, which is not asked for. Tables say themselves whether they learn.
+                    Values::Data(data)
+                        if !param.is_initialized() && self.path.role() != Role::Table =>
+                    {
+                        let tensor = Tensor::from_data(data, &param.lazy_device());
+                        let learns = tensor.is_autodiff();
+                        Param::initialized(param.id, tensor.set_require_grad(learns))
+                    }
+                    Values::Data(data) => param.map(|tensor| {
+                        Tensor::from_data(data, &tensor.device())
+                            .set_require_grad(tensor.is_require_grad())
+                    }),
+                    Values::Shared(shared) => {
+                        let shared = shared.downcast::<Param<Tensor<D>>>();
+                        *shared.expect("as many dimensions as the shape")
+                    }
+                    Values::Mapped(..) => unreachable!("taken over above"),
+                    Values::Int8(layer, is_table) => {
+                        let (device, shape) = (param.lazy_device(), param.lazy_shape());
+                        let made = move |device: &Device, _: bool| {
+                            let values = layer.values(is_table).values();
+                            Tensor::from_data(TensorData::new(values, shape), device)
+                        };
+                        Param::uninitialized(param.id, made, device, false, param.lazy_shape())
+                    }
                 }
-                Values::Data(data) => param.map(|tensor| {
-                    Tensor::from_data(data, &tensor.device())
-                        .set_require_grad(tensor.is_require_grad())
-                }),
-                Values::Shared(shared) => {
-                    let shared = shared.downcast::<Param<Tensor<D>>>();
-                    *shared.expect("as many dimensions as the shape")
-                }
-                Values::Int8(layer, is_table) => {
-                    let (device, shape) = (param.lazy_device(), param.lazy_shape());
-                    let made = move |device: &Device, _: bool| {
-                        let values = layer.values(is_table).values();
-                        Tensor::from_data(TensorData::new(values, shape), device)
-                    };
-                    Param::uninitialized(param.id, made, device, false, param.lazy_shape())
-                }
-            },
+            }
             found => {
                 let reason = match found {
                     None => format!("missing; expected shape {expected:?}"),

@@ -7,6 +7,7 @@ use std::{
     ops::ControlFlow,
 };
 
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Map, Value, json};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
@@ -90,16 +91,39 @@ impl Tokenizer {
     }
 }
 
+/// What of a `tokenizer.json` tells how tokens spell text. Its tokens and merges are left where they are: as values they would
+/// take twenty times their bytes.
+#[derive(Deserialize)]
+pub(super) struct Parts {
+    #[serde(default)]
+    normalizer: Value,
+    #[serde(default)]
+    pre_tokenizer: Value,
+    #[serde(default)]
+    decoder: Value,
+    model: ModelParts,
+}
+
+#[derive(Deserialize)]
+struct ModelParts {
+    #[serde(default, rename = "type")]
+    kind: Option<String>,
+    /// As many as there are.
+    #[serde(default)]
+    merges: Option<Vec<IgnoredAny>>,
+}
+
 /// Recognises the forms that we define, in a file from anywhere.
-pub(super) fn form(file: &Value, names: &[String]) -> Form {
-    let model = &file["model"];
-    let kind = |part: &str| file[part]["type"].as_str();
-    let merges = model["merges"].as_array();
+pub(super) fn form(file: &Parts, names: &[String]) -> Form {
+    let Parts { normalizer, pre_tokenizer, decoder, model } = file;
+    let kind = |part: &'_ Value| part["type"].as_str().map(str::to_owned);
+    let (before, after) = (kind(pre_tokenizer), kind(decoder));
+    let merges = model.merges.as_ref();
     let ids = || names.iter().enumerate().map(|(id, name)| (name, id as u32));
-    let plain = file["normalizer"].is_null();
-    match (model["type"].as_str(), kind("pre_tokenizer"), kind("decoder")) {
+    let plain = normalizer.is_null();
+    match (model.kind.as_deref(), before.as_deref(), after.as_deref()) {
         (Some("BPE"), Some("ByteLevel"), Some("ByteLevel")) if plain => {
-            let level = &file["pre_tokenizer"];
+            let level = pre_tokenizer;
             let in_order = || {
                 names.len() >= 256
                     && (0..=255u8).all(|b| names[b as usize].chars().eq([character_of(b)]))
@@ -120,7 +144,7 @@ pub(super) fn form(file: &Value, names: &[String]) -> Form {
             Form::Characters(ids().filter_map(|(n, id)| Some((single(n)?, id))).collect())
         }
         (Some("WordLevel"), Some("Split"), Some("Fuse")) if plain => {
-            let rule = file["pre_tokenizer"]["pattern"]["Regex"].as_str();
+            let rule = pre_tokenizer["pattern"]["Regex"].as_str();
             match (1..=8).find(|length| rule == Some(kmer_rule(*length).as_str())) {
                 Some(length) => Form::Kmers(length, ids().map(|(n, id)| (n.clone(), id)).collect()),
                 None => Form::Other,

