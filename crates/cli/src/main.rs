@@ -20,7 +20,7 @@ use failure::{Ended, Failure};
 use say::say;
 use verb::{
     compare, config, data, embed, evaluate, export, extrapolate, fill, generate, import, logits,
-    reproduce, show, train, translate,
+    merge, reproduce, show, train, translate,
 };
 use whatwhere_training::interrupt::EXIT_CODE;
 
@@ -67,6 +67,8 @@ enum Verb {
     Export(export::Export),
     /// Print logits of token ids, for programs.
     Logits(logits::Logits),
+    /// Merge the adapters of a run (LoRA) into its weights.
+    Merge(merge::Merge),
     /// Try trained runs at lengths nobody trained.
     Extrapolate(extrapolate::Extrapolate),
     /// Hold published claims against what this machine measures.
@@ -93,6 +95,7 @@ fn main() -> ExitCode {
         Verb::Import(args) => import::run(&args),
         Verb::Export(args) => export::run(&args),
         Verb::Logits(args) => logits::run(&args),
+        Verb::Merge(args) => merge::run(&args),
         Verb::Extrapolate(args) => extrapolate::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Show(args) => show::run(&args),

@@ -13,8 +13,8 @@ use whatwhere_transformer::{
 };
 
 use crate::{
-    Error, Folder, RunSettings, checkpoint::Checkpoint, imported::Imported, stop::StopFilter,
-    trainer::saving,
+    Error, Folder, RunSettings, checkpoint::Checkpoint, finetune::adapter_file, imported::Imported,
+    stop::StopFilter, trainer::saving,
 };
 
 /// A model, its tokenizer and its settings.
@@ -101,8 +101,12 @@ impl Run {
                 })
             }
         };
-        let step = checkpoint.entry(&folder.model(), "step")?;
-        let model = settings.model.build_with(checkpoint.take(""), &settings.device())?;
+        let mut step = checkpoint.entry(&folder.model(), "step")?;
+        let mut weights = checkpoint.take("");
+        if let Some(adapted) = adapter_file::apply(&folder, &mut weights)? {
+            step = adapted;
+        }
+        let model = settings.model.build_with(weights, &settings.device())?;
         let generator = generator(&settings, &model);
         Ok(Self { settings, imported, tokenizer, step, generator })
     }

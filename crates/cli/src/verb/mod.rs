@@ -11,6 +11,7 @@ pub(crate) mod fill;
 pub(crate) mod generate;
 pub(crate) mod import;
 pub(crate) mod logits;
+pub(crate) mod merge;
 pub(crate) mod reproduce;
 pub(crate) mod show;
 pub(crate) mod train;

@@ -11,6 +11,7 @@ use super::{Progress, Trainer};
 use crate::{
     Error, Folder, RunSettings,
     checkpoint::{self, Array, Checkpoint},
+    finetune::{adapter_file, lora::Adapters},
     lock::Lock,
     memory::Memory,
     tensorboard,
@@ -53,6 +54,12 @@ impl Trainer {
                 trainer.learner.optimizer.slots.entry(array.name).or_default().push(array.values);
             }
         }
+        let adapters = checkpoint.take("adapter.");
+        if let Some(all) = &mut trainer.learner.trainable.adapters {
+            all.restore(adapters)
+                .map_err(|found| Error::Checkpoint { path: path.clone(), found })?;
+            trainer.learner.merge_adapters();
+        }
         trainer.recall(checkpoint.take("memory."));
         trainer.journal.truncate_after(progress.step)?;
         trainer.folder.save_format()?;
@@ -67,6 +74,17 @@ impl Trainer {
             (TOKENIZER.into(), self.tokenizer.clone()),
         ]);
         let views = model.views();
+        let trainable = &self.learner.trainable;
+        if let Some(adapters) = &trainable.adapters {
+            // What is adapted stays as it was, and is written once.
+            if !self.folder.model().exists() {
+                let arrays = views.iter().map(|view| based(adapters, "", view)).collect();
+                checkpoint::save(&self.folder.model(), arrays, &metadata)?;
+            }
+            let whole: Vec<&ParameterView> =
+                views.iter().filter(|view| trainable.is_updated(&view.name)).collect();
+            return adapter_file::save(&self.folder, adapters, &whole, metadata);
+        }
         let arrays = views.iter().map(|view| array("", view)).collect();
         checkpoint::save(&self.folder.model(), arrays, &metadata)
     }
@@ -75,7 +93,27 @@ impl Trainer {
     pub(super) fn save(&mut self) -> Result<(), Error> {
         self.journal.sync()?;
         let views = self.learner.model().views();
-        let mut arrays: Vec<Array> = views.iter().map(|view| array("model.", view)).collect();
+        let adapters = self.learner.trainable.adapters.as_ref();
+        let mut arrays: Vec<Array> = views
+            .iter()
+            .map(|view| match adapters {
+                Some(adapters) => based(adapters, "model.", view),
+                None => array("model.", view),
+            })
+            .collect();
+        let shapes = adapters.map(Adapters::shapes);
+        if let (Some(adapters), Some(shapes)) = (adapters, &shapes) {
+            let matrices = adapters.arrays(shapes, "");
+            for matrix in matrices {
+                let slots = self.learner.optimizer.slots.get(&matrix.name).into_iter().flatten();
+                arrays.extend(slots.enumerate().map(|(slot, values)| Array {
+                    name: format!("slot{slot}.{}", matrix.name),
+                    shape: matrix.shape,
+                    values,
+                }));
+                arrays.push(Array { name: format!("adapter.{}", matrix.name), ..matrix });
+            }
+        }
         for view in &views {
             let slots = self.learner.optimizer.slots.get(&view.name).into_iter().flatten();
             arrays.extend(
@@ -131,6 +169,15 @@ impl Trainer {
                 *layer = Some(Tensor::from_data(data, &self.device));
             }
         }
+    }
+}
+
+/// A parameter as it was before its adapter.
+fn based<'a>(adapters: &'a Adapters, beginning: &str, view: &'a ParameterView) -> Array<'a> {
+    let array = array(beginning, view);
+    match adapters.by_name.get(&view.name) {
+        Some(adapter) => Array { values: &adapter.base, ..array },
+        None => array,
     }
 }
 
