@@ -343,7 +343,7 @@ struct Window {
     file: Arc<Mapped>,
     part: Range<usize>,
     /// In place of the file, once something was changed.
-    own: Option<Lent>,
+    own: Option<PooledBytes>,
 }
 
 impl AllocationController for Window {
@@ -363,7 +363,7 @@ impl AllocationController for Window {
         let own = self.own.get_or_insert_with(|| {
             let value = |b: &[u8; 4]| f32::from_le_bytes(*b);
             let values: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(value).collect();
-            Lent(Pooled::from(values))
+            PooledBytes(Pooled::from(values))
         });
         // SAFETY: what the caller ensures for this memory.
         unsafe { own.memory_mut(policy) }

@@ -20,7 +20,7 @@ use failure::{Ended, Failure};
 use say::say;
 use verb::{
     compare, config, convert, data, doctor, embed, evaluate, export, extrapolate, fill, generate,
-    import, logits, quantize, reproduce, show, train, translate,
+    import, logits, merge, quantize, reproduce, show, train, translate,
 };
 use whatwhere_training::interrupt::EXIT_CODE;
 
@@ -73,6 +73,8 @@ enum Verb {
     Convert(convert::Convert),
     /// Say which convention of a model is broken, by logits of others or by its own.
     Doctor(doctor::Doctor),
+    /// Merge the adapters of a run (LoRA) into its weights.
+    Merge(merge::Merge),
     /// Try trained runs at lengths nobody trained.
     Extrapolate(extrapolate::Extrapolate),
     /// Hold published claims against what this machine measures.
@@ -102,6 +104,7 @@ fn main() -> ExitCode {
         Verb::Logits(args) => logits::run(&args),
         Verb::Convert(args) => convert::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
+        Verb::Merge(args) => merge::run(&args),
         Verb::Extrapolate(args) => extrapolate::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Show(args) => show::run(&args),

@@ -8,6 +8,8 @@
 //! | `data.json` | what each split has: documents, bytes, tokens, and which documents are held out |
 //! | `model.safetensors` | the weights with the best validation loss (the last ones where nothing is validated) |
 //! | `last.safetensors` | weights, optimizer and data state of the last checkpoint, to go on from |
+//! | `adapter.safetensors` | of a run with adapters: what it learned, apart from the weights of `model.safetensors` |
+//! | `transfer.json` | of a run that started from another: what was taken, drawn and left out |
 //! | `import.json` | of a model that was not trained here: where it came from, its special tokens, its chat template |
 //! | `metrics.jsonl` | one record per line |
 //! | `events.out.tfevents.*` | the same for TensorBoard |
@@ -75,6 +77,11 @@ impl Folder {
     /// `last.safetensors`.
     pub fn last(&self) -> PathBuf {
         self.0.join("last.safetensors")
+    }
+
+    /// `adapter.safetensors`.
+    pub fn adapter(&self) -> PathBuf {
+        self.0.join("adapter.safetensors")
     }
 
     /// `import.json`.

@@ -3,10 +3,11 @@
 use burn::tensor::Device;
 use whatwhere_data::Batch;
 use whatwhere_kernels::with_busy_pool;
-use whatwhere_transformer::{Mode, Model, Segments};
+use whatwhere_transformer::{Mode, Model, Parameter, Segments};
 
 use crate::{
     Error, TrainingSettings,
+    finetune::Trainable,
     loss::Loaded,
     optimizer::{GradientBuffers, OptimizerState},
 };
@@ -21,6 +22,7 @@ pub struct Learner {
     smoothing: f64,
     clip: f64,
     device: Device,
+    pub(crate) trainable: Trainable,
     accumulated: Accumulated,
 }
 
@@ -47,6 +49,11 @@ pub struct StepStats {
 impl Learner {
     /// A learner on the model's device, which must be one with autodiff.
     pub fn new(model: Model, training: &TrainingSettings) -> Self {
+        Self::with_seed(model, training, 0)
+    }
+
+    /// [`Self::new`] with the seed of its adapters' first values.
+    pub fn with_seed(model: Model, training: &TrainingSettings, seed: u64) -> Self {
         let remembers = model.settings().segment_memory > 0;
         Self {
             optimizer: OptimizerState::new(training.optimizer.clone()),
@@ -55,6 +62,7 @@ impl Learner {
             clip: training.clip,
             device: model.device(),
             accumulated: Accumulated::default(),
+            trainable: Trainable::new(&model.views(), training, seed),
             model: Some(model),
         }
     }
@@ -62,6 +70,19 @@ impl Learner {
     /// The model as it is now.
     pub fn model(&self) -> &Model {
         self.model.as_ref().expect("there between updates")
+    }
+
+    /// Computes with adapters whose values were replaced.
+    pub(crate) fn merge_adapters(&mut self) {
+        let (Some(model), Some(adapters)) = (self.model.take(), &self.trainable.adapters) else {
+            return;
+        };
+        let parameters = model.parameters().into_iter().map(|parameter| Parameter {
+            values: adapters.merged(&parameter.name).unwrap_or(parameter.values),
+            ..parameter
+        });
+        let parameters = parameters.collect();
+        self.model = Some(model.with_parameters(parameters).expect("the model's own parameters"));
     }
 
     /// Reads one batch; its gradients are added to those since the last update. The seed is that of dropout.
@@ -78,13 +99,16 @@ impl Learner {
         self.accumulated.nats += batch_loss.nats;
         self.accumulated.weight += loaded.weight;
         self.accumulated.tokens += loaded.read;
-        self.accumulated.gradients.add(model, batch_loss.loss.backward());
+        self.accumulated.gradients.add(model, batch_loss.loss.backward(), &self.trainable);
         Ok(())
     }
 
     /// Figures of what was read, not numbers if there was nothing; [`Self::update`] follows or the next reading starts anew.
     pub fn finish(&mut self) -> StepStats {
         let Accumulated { gradients, nats, weight, tokens } = &mut self.accumulated;
+        if let Some(adapters) = &self.trainable.adapters {
+            gradients.adapt(adapters);
+        }
         gradients.scale(1.0 / *weight);
         let grad_norm = with_busy_pool(|| gradients.norm());
         StepStats { loss: *nats / *weight, grad_norm, tokens: *tokens }
@@ -97,8 +121,9 @@ impl Learner {
             accumulated.gradients.scale(self.clip / stats.grad_norm);
         }
         let model = self.model.take().expect("there between updates");
-        let optimizer = &mut self.optimizer;
+        let (optimizer, trainable) = (&mut self.optimizer, &mut self.trainable);
+        let gradients = &accumulated.gradients;
         self.model =
-            Some(with_busy_pool(|| optimizer.update(model, &accumulated.gradients, lr, step)));
+            Some(with_busy_pool(|| optimizer.update(model, gradients, trainable, lr, step)));
     }
 }

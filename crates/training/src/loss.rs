@@ -214,6 +214,7 @@ mod tests {
     use whatwhere_data::{Batches, Corpus, Split};
 
     use super::*;
+    use crate::finetune::Trainable;
     use crate::{
         RunSettings,
         optimizer::{GradientBuffers, Optimizer, OptimizerState},
@@ -266,9 +267,12 @@ mod tests {
                         break;
                     }
                     let mut gradients = GradientBuffers::default();
-                    gradients.add(&model, batch_loss.loss.backward());
+                    gradients.add(&model, batch_loss.loss.backward(), &Trainable::default());
                     gradients.scale(1.0 / loaded.weight);
-                    model = optimizer.update(model, &gradients, 5e-3, step);
+                    model = {
+                        let all = &mut Trainable::default();
+                        optimizer.update(model, &gradients, all, 5e-3, step)
+                    };
                 }
                 // An encoder that cannot tell order cannot know which blank is which, and with the single angle, the same
                 // to the left and to the right and nearly flat over 24 positions, it takes thousands of updates.

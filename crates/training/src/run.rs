@@ -16,6 +16,7 @@ use crate::{
     Error, Folder, RunSettings,
     archive::Archive,
     checkpoint,
+    finetune::adapter_file,
     imported::Imported,
     stop::StopFilter,
     weights::{self, Weights},
@@ -105,12 +106,21 @@ impl Run {
         let settings = folder.load_settings()?;
         let archive = Archive::open(&folder.model())?;
         let imported = Imported::load(&folder)?;
-        let (tokenizer, model) = rayon::join(
+        let (tokenizer, adapted) = rayon::join(
             || folder.load_tokenizer(&archive.metadata, imported.as_ref()),
-            || weights::load(&archive, &settings, weights),
+            || match folder.adapter().is_file() {
+                true => adapter_file::load(&folder, &settings, weights).map(Some),
+                false => Ok(None),
+            },
         );
-        let (tokenizer, model) = (tokenizer?, model?);
-        let step = checkpoint::entry(&archive.metadata, &folder.model(), "step")?;
+        let (tokenizer, adapted) = (tokenizer?, adapted?);
+        let (model, step) = match adapted {
+            Some(adapted) => adapted,
+            None => {
+                let step = checkpoint::entry(&archive.metadata, &folder.model(), "step")?;
+                (weights::load(&archive, &settings, weights)?, step)
+            }
+        };
         let (generator, is_stored_int8) = (generator(&settings, &model), archive.is_int8());
         Ok(Self { settings, imported, tokenizer, step, is_stored_int8, generator })
     }

@@ -13,6 +13,7 @@ use whatwhere_transformer::{Family, ModelSettings, Site};
 
 use crate::{
     Error, changes,
+    finetune::Lora,
     optimizer::Optimizer,
     schedule::{Cosine, Schedule},
 };
@@ -65,6 +66,10 @@ pub struct TrainingSettings {
     pub checkpoint_every: u64,
     /// Evaluations without a better loss after which training stops; 0 goes on. Default 0.
     pub patience: u64,
+    /// Parameters that stay as they are, by patterns of their names such as `"embedding.*"`; default none.
+    pub freeze: Vec<String>,
+    /// Low-rank adapters (LoRA) in place of whole projections; default none.
+    pub lora: Option<Lora>,
 }
 
 impl Default for TrainingSettings {
@@ -84,6 +89,8 @@ impl Default for TrainingSettings {
             log_every: 10,
             checkpoint_every: 0,
             patience: 0,
+            freeze: Vec::new(),
+            lora: None,
         }
     }
 }
@@ -146,6 +153,17 @@ impl RunSettings {
         }
         training.schedule.check()?;
         training.optimizer.check()?;
+        if let Some(lora) = &training.lora {
+            lora.check()?;
+            if !training.freeze.is_empty() {
+                let reason = "adapters leave everything else as it was; name what learns beside them in training.lora.also";
+                return Err(Error::setting(
+                    "training.freeze",
+                    format!("{:?}", training.freeze),
+                    reason,
+                ));
+            }
+        }
         self.data.check()?;
         self.model.check()?;
         self.check_objective()

@@ -107,6 +107,12 @@ pub fn quantize(from: &Path, to: &Path, storage: Storage) -> Result<Model, Error
     if to.has_run() {
         return Err(Error::RunExists { folder: to.path().into() });
     }
+    if from.adapter().is_file() {
+        return Err(Error::Settings(format!(
+            "{} has adapters; merge them into its weights first: whatwhere merge",
+            from.path().display()
+        )));
+    }
     let archive = Archive::open(&from.model())?;
     let weights = if storage == Storage::Int8 { Weights::Int8 } else { Weights::F32 };
     let model = load(&archive, &settings, Some(weights))?;

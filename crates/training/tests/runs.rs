@@ -34,7 +34,7 @@ schedule = { kind = 'cosine', warmup = 2 }
 ";
 
 /// What each run changes of the one above.
-const RUNS: [(&str, &[&str]); 8] = [
+const RUNS: [(&str, &[&str]); 11] = [
     ("adamw", &[]),
     ("adam", &["training.optimizer=adam", "training.checkpoint_every=1"]),
     ("sgd", &["training.optimizer=sgd"]),
@@ -51,6 +51,9 @@ const RUNS: [(&str, &[&str]); 8] = [
         ],
     ),
     ("segments", &["model.segment_memory=12", "model.attention.position=transformer_xl"]),
+    ("frozen", &["training.freeze=['embedding.*', '*.0.*']"]),
+    ("lora", &["training.lora.rank=2"]),
+    ("lora and embeddings", &["training.lora.also=['embedding.*']", "training.optimizer=muon"]),
     ("task", &["data.source=indirect_indexing", "training.length=48", "data.tokenizer.kind=none"]),
 ];
 

@@ -13,6 +13,7 @@ pub(crate) mod fill;
 pub(crate) mod generate;
 pub(crate) mod import;
 pub(crate) mod logits;
+pub(crate) mod merge;
 pub(crate) mod quantize;
 pub(crate) mod reproduce;
 pub(crate) mod show;

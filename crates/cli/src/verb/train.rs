@@ -9,7 +9,9 @@ use anyhow::Context;
 use clap::Args;
 use serde_json::json;
 use whatwhere_data::{Corpus, Source};
-use whatwhere_training::{Ending, Folder, Observer, RunSettings, Trainer, interrupt::Interrupt};
+use whatwhere_training::{
+    Base, Ending, Folder, Observer, RunSettings, Trainer, interrupt::Interrupt,
+};
 
 use crate::{
     dashboard::Dashboard,
@@ -27,6 +29,12 @@ pub(crate) struct Train {
     /// The run folder; default runs/NAME of the settings.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
+    /// Fine-tune: start from the weights of this run, trained or imported, with its model and tokens unless settings are named.
+    #[arg(long, value_name = "RUN", conflicts_with = "resume")]
+    from: Option<PathBuf>,
+    /// With --from: draw the vectors of tokens anew, for data with tokens of their own.
+    #[arg(long, requires = "from")]
+    new_embeddings: bool,
     /// Go on from the last checkpoint in the run folder.
     #[arg(long)]
     resume: bool,
@@ -55,13 +63,19 @@ pub(crate) fn run(args: &Train) -> anyhow::Result<()> {
     let mut trainer = if args.resume {
         Trainer::resume(settings, corpus.clone(), folder.clone())?
     } else {
-        Trainer::start(settings, corpus.clone(), folder.clone()).map_err(|e| match e {
+        let (corpus, folder) = (corpus.clone(), folder.clone());
+        let started = Trainer::start_from(settings, corpus, folder, base(args).as_ref());
+        let (trainer, transfer) = started.map_err(|e| match e {
             e @ whatwhere_training::Error::RunExists { .. } => {
                 let hint = "go on with --resume, or name another folder with --out";
                 anyhow::Error::new(Failure::usage(e.to_string(), hint))
             }
             e => e.into(),
-        })?
+        })?;
+        if let Some(transfer) = transfer {
+            say!("from {}: {}", transfer.from.display(), transfer.summary());
+        }
+        trainer
     };
     corpus.describe().held_out().iter().for_each(|said| say!("{said}"));
     let steps = trainer.settings().training.steps;
@@ -83,12 +97,32 @@ pub(crate) fn run(args: &Train) -> anyhow::Result<()> {
     said
 }
 
+/// The run to start from, if any.
+fn base(args: &Train) -> Option<Base> {
+    let path = args.from.clone()?;
+    Some(Base { path, new_embeddings: args.new_embeddings })
+}
+
 /// The settings of a new run, or of the one in the folder.
 fn settings(args: &Train, folder: &Folder) -> anyhow::Result<RunSettings> {
+    if let Some(base) = base(args) {
+        if !args.settings.are_given() {
+            return changed(&base.settings()?, args);
+        }
+        let mut settings = args.settings.read()?;
+        if settings.data.tokenizer.is_none() && !base.new_embeddings {
+            base.share_tokenizer(&mut settings)?;
+        }
+        return Ok(settings);
+    }
     if !args.resume || args.settings.are_given() {
         return args.settings.read();
     }
-    let begun = folder.load_settings()?;
+    changed(&folder.load_settings()?, args)
+}
+
+/// The settings of a run with the changes that were asked for.
+fn changed(begun: &RunSettings, args: &Train) -> anyhow::Result<RunSettings> {
     let mut settings = RunSettings::read(&begun.to_toml()?, &args.settings.changes)?;
     if let Some(path) = &args.settings.data {
         settings.read_from(path)?;

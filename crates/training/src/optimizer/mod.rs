@@ -7,17 +7,24 @@ mod adam;
 mod muon;
 mod sgd;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use burn::{
     module::{Module, ModuleMapper, ModuleVisitor, Param},
     tensor::{Gradients, Tensor, TensorData},
 };
 use whatwhere_attention::bridge::Operand;
+use whatwhere_kernels::layer::square_sum;
 use whatwhere_settings::choice;
 use whatwhere_transformer::{Model, ParameterPath, Role};
 
-use crate::Error;
+use crate::{
+    Error,
+    finetune::{
+        Trainable,
+        lora::{AdapterGradient, Adapters, DOWN, UP},
+    },
+};
 
 pub use adam::{Adam, AdamW};
 pub use muon::Muon;
@@ -86,27 +93,41 @@ impl Optimizer {
 pub(crate) struct GradientBuffers {
     names: Vec<String>,
     values: Vec<Operand>,
+    /// Of adapters, by the names of the matrices they adapt.
+    adapted: BTreeMap<String, AdapterGradient>,
     factor: f64,
 }
 
 impl Default for GradientBuffers {
     fn default() -> Self {
-        Self { names: Vec::new(), values: Vec::new(), factor: 1.0 }
+        Self { names: Vec::new(), values: Vec::new(), adapted: BTreeMap::new(), factor: 1.0 }
     }
 }
 
 impl GradientBuffers {
-    /// Adds the gradients of one backward pass.
-    pub(crate) fn add(&mut self, model: &Model, gradients: Gradients) {
+    /// Adds the gradients of one backward pass; those of what does not learn are not kept.
+    pub(crate) fn add(&mut self, model: &Model, gradients: Gradients, trainable: &Trainable) {
         let first = self.names.is_empty();
         let path = ParameterPath::default();
-        let mut visitor = GradientVisitor { gradients, path, at: 0, into: self, first };
+        let mut visitor = GradientVisitor { gradients, path, at: 0, into: self, first, trainable };
         model.visit(&mut visitor);
+    }
+
+    /// Gradients of adapters in place of those of the matrices they adapt.
+    pub(crate) fn adapt(&mut self, adapters: &Adapters) {
+        for (name, value) in self.names.iter().zip(&mut self.values) {
+            if let Some(gradient) = adapters.gradient(name, value.values()) {
+                self.adapted.insert(name.clone(), gradient);
+                *value = Operand::zeros(0);
+            }
+        }
     }
 
     /// The length of all gradients together.
     pub(crate) fn norm(&self) -> f64 {
-        let squares = self.values.iter().map(Operand::square_sum).sum::<f64>();
+        let adapted = self.adapted.values().flat_map(|gradient| [&gradient.down, &gradient.up]);
+        let squares = self.values.iter().map(Operand::square_sum).sum::<f64>()
+            + adapted.map(|values| square_sum(values)).sum::<f64>();
         squares.sqrt() * self.factor
     }
 
@@ -125,6 +146,7 @@ struct GradientVisitor<'a> {
     at: usize,
     into: &'a mut GradientBuffers,
     first: bool,
+    trainable: &'a Trainable,
 }
 
 impl ModuleVisitor for GradientVisitor<'_> {
@@ -139,12 +161,14 @@ impl ModuleVisitor for GradientVisitor<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let value = param.val();
         // A parameter that no target reaches has no gradient.
+        let name = self.path.name();
         let gradient = match value.grad_remove(&mut self.gradients) {
+            _ if !self.trainable.needs_gradient(&name) => Operand::zeros(0),
             Some(gradient) => Operand::copied(gradient),
             None => Operand::zeros(value.shape().num_elements()),
         };
         if self.first {
-            self.into.names.push(self.path.name());
+            self.into.names.push(name);
             self.into.values.push(gradient);
         } else {
             self.into.values[self.at].add(&gradient);
@@ -176,18 +200,55 @@ impl OptimizerState {
         &mut self,
         model: Model,
         gradients: &GradientBuffers,
+        trainable: &mut Trainable,
         lr: f64,
         step: u64,
     ) -> Model {
+        if let Some(adapters) = &mut trainable.adapters {
+            self.update_adapters(adapters, gradients, lr, step);
+        }
         let path = ParameterPath::default();
-        let mut mapper = UpdateMapper { state: self, gradients, at: 0, lr, step, path };
+        let mut mapper = UpdateMapper { state: self, gradients, trainable, at: 0, lr, step, path };
         model.map(&mut mapper)
+    }
+
+    fn update_adapters(
+        &mut self,
+        adapters: &mut Adapters,
+        gradients: &GradientBuffers,
+        lr: f64,
+        step: u64,
+    ) {
+        let rule = self.optimizer.role();
+        let rank = adapters.settings.rank;
+        for (name, adapter) in &mut adapters.by_name {
+            let Some(gradient) = gradients.adapted.get(name) else { continue };
+            let [from, to] = adapter.shape;
+            for (part, values, gradient, shape) in [
+                (DOWN, &mut adapter.down, &gradient.down, [from, rank]),
+                (UP, &mut adapter.up, &gradient.up, [rank, to]),
+            ] {
+                let slots = self.slots.entry(format!("{name}.{part}"));
+                let zeros = || vec![vec![0.0; gradient.len()]; rule.slots()];
+                rule.update(Update {
+                    values,
+                    gradient,
+                    factor: gradients.factor as f32,
+                    slots: slots.or_insert_with(zeros),
+                    shape: &shape,
+                    role: Role::Projection,
+                    lr,
+                    step,
+                });
+            }
+        }
     }
 }
 
 struct UpdateMapper<'a> {
     state: &'a mut OptimizerState,
     gradients: &'a GradientBuffers,
+    trainable: &'a Trainable,
     at: usize,
     lr: f64,
     step: u64,
@@ -207,7 +268,13 @@ impl ModuleMapper for UpdateMapper<'_> {
         let (name, gradient) =
             (&self.gradients.names[self.at], self.gradients.values[self.at].values());
         self.at += 1;
-        if !param.val().is_require_grad() {
+        if let Some(merged) = self.trainable.adapters.as_ref().and_then(|all| all.merged(name)) {
+            return param.map(|tensor| {
+                let (shape, device) = (tensor.shape(), tensor.device());
+                Tensor::from_data(TensorData::new(merged, shape), &device).require_grad()
+            });
+        }
+        if !self.trainable.is_updated(name) || !param.val().is_require_grad() {
             return param;
         }
         let role = self.path.role();

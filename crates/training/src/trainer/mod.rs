@@ -16,6 +16,7 @@ use whatwhere_transformer::{Model, Segments};
 use crate::{
     Error, Evaluation, Folder, RunSettings,
     evaluate::evaluate,
+    finetune::{self, Base, Trainable, Transfer},
     interrupt::Interrupt,
     journal::{Journal, Past},
     learner::{Learner, StepStats},
@@ -96,7 +97,17 @@ struct Progress {
 
 impl Trainer {
     /// Begins a run in a folder that has none.
-    pub fn start(mut settings: RunSettings, corpus: Corpus, folder: Folder) -> Result<Self, Error> {
+    pub fn start(settings: RunSettings, corpus: Corpus, folder: Folder) -> Result<Self, Error> {
+        Ok(Self::start_from(settings, corpus, folder, None)?.0)
+    }
+
+    /// [`Self::start`], with the weights of another run where their names and shapes agree.
+    pub fn start_from(
+        mut settings: RunSettings,
+        corpus: Corpus,
+        folder: Folder,
+        base: Option<&Base>,
+    ) -> Result<(Self, Option<Transfer>), Error> {
         settings.resolve(corpus.vocabulary())?;
         if folder.has_run() {
             return Err(Error::RunExists { folder: folder.path().into() });
@@ -106,12 +117,20 @@ impl Trainer {
         let (batches, valid) = splits(&settings, &corpus)?;
         let lock = Lock::acquire(folder.path())?;
         let device = settings.device().autodiff();
-        let model = settings.model.build(settings.seed, &device)?;
+        let mut model = settings.model.build(settings.seed, &device)?;
+        Trainable::check(&model.views(), &settings.training)?;
+        let mut transfer = None;
+        if let Some(base) = base {
+            let (given, what) = base.give(model, &corpus)?;
+            let trainable = Trainable::new(&given.views(), &settings.training, settings.seed);
+            trainable.check_drawn(&what)?;
+            (model, transfer) = (given, Some(what));
+        }
         let board = tensorboard::Writer::create(folder.path())?;
         let tokenizer = folder.save_tokenizer(corpus.tokenizer())?;
         folder.save_data(&corpus.describe())?;
         let mut trainer = Self {
-            learner: Learner::new(model, &settings.training),
+            learner: Learner::with_seed(model, &settings.training, settings.seed),
             journal: Journal::open(&folder.metrics())?,
             progress: Progress::default(),
             settings,
@@ -125,11 +144,17 @@ impl Trainer {
             _lock: lock,
         };
         trainer.save()?;
+        if let (Some(base), Some(transfer)) = (base, &transfer) {
+            transfer.save(&trainer.folder)?;
+            if !base.new_embeddings {
+                finetune::inherit_import(&base.path, &trainer.folder)?;
+            }
+        }
         trainer.folder.save_format()?;
         // Last: a folder with settings is a run that can be resumed.
         trainer.folder.save_settings(&trainer.settings)?;
         trainer.journal.truncate_after(0)?;
-        Ok(trainer)
+        Ok((trainer, transfer))
     }
 
     /// The settings, resolved.

@@ -11,6 +11,7 @@ use super::{Progress, Trainer, splits};
 use crate::{
     Error, Folder, RunSettings,
     checkpoint::{self, Array, Checkpoint},
+    finetune::{adapter_file, lora::Adapters},
     journal::Journal,
     learner::Learner,
     lock::Lock,
@@ -50,7 +51,7 @@ impl Trainer {
         let board = tensorboard::Writer::resume(folder.path(), progress.step)?;
         let (batches, valid) = splits(&settings, &corpus)?;
         let mut trainer = Self {
-            learner: Learner::new(model, &settings.training),
+            learner: Learner::with_seed(model, &settings.training, settings.seed),
             journal: Journal::open(&folder.metrics())?,
             settings,
             folder,
@@ -68,6 +69,12 @@ impl Trainer {
                 trainer.learner.optimizer.slots.entry(array.name).or_default().push(array.values);
             }
         }
+        let adapters = checkpoint.take("adapter.");
+        if let Some(all) = &mut trainer.learner.trainable.adapters {
+            all.restore(adapters)
+                .map_err(|found| Error::Checkpoint { path: path.clone(), found })?;
+            trainer.learner.merge_adapters();
+        }
         trainer.recall(checkpoint.take("memory."));
         trainer.journal.truncate_after(progress.step)?;
         trainer.folder.save_format()?;
@@ -82,6 +89,17 @@ impl Trainer {
             (TOKENIZER.into(), self.tokenizer.clone()),
         ]);
         let views = model.views();
+        let trainable = &self.learner.trainable;
+        if let Some(adapters) = &trainable.adapters {
+            // What is adapted stays as it was, and is written once.
+            if !self.folder.model().exists() {
+                let arrays = views.iter().map(|view| based(adapters, "", view)).collect();
+                checkpoint::save(&self.folder.model(), arrays, &metadata)?;
+            }
+            let whole: Vec<&ParameterView> =
+                views.iter().filter(|view| trainable.is_updated(&view.name)).collect();
+            return adapter_file::save(&self.folder, adapters, &whole, metadata);
+        }
         let arrays = views.iter().map(|view| array("", view)).collect();
         checkpoint::save(&self.folder.model(), arrays, &metadata)
     }
@@ -90,7 +108,27 @@ impl Trainer {
     pub(super) fn save(&mut self) -> Result<(), Error> {
         self.journal.sync()?;
         let views = self.learner.model().views();
-        let mut arrays: Vec<Array> = views.iter().map(|view| array("model.", view)).collect();
+        let adapters = self.learner.trainable.adapters.as_ref();
+        let mut arrays: Vec<Array> = views
+            .iter()
+            .map(|view| match adapters {
+                Some(adapters) => based(adapters, "model.", view),
+                None => array("model.", view),
+            })
+            .collect();
+        let shapes = adapters.map(Adapters::shapes);
+        if let (Some(adapters), Some(shapes)) = (adapters, &shapes) {
+            let matrices = adapters.arrays(shapes, "");
+            for matrix in matrices {
+                let slots = self.learner.optimizer.slots.get(&matrix.name).into_iter().flatten();
+                arrays.extend(slots.enumerate().map(|(slot, values)| Array {
+                    name: format!("slot{slot}.{}", matrix.name),
+                    shape: matrix.shape,
+                    values: values.as_slice().into(),
+                }));
+                arrays.push(Array { name: format!("adapter.{}", matrix.name), ..matrix });
+            }
+        }
         for view in &views {
             let slots = self.learner.optimizer.slots.get(&view.name).into_iter().flatten();
             arrays.extend(slots.enumerate().map(|(slot, values)| Array {
@@ -145,6 +183,15 @@ impl Trainer {
                 *layer = Some(Tensor::from_data(data, &self.device));
             }
         }
+    }
+}
+
+/// A parameter as it was before its adapter.
+fn based<'a>(adapters: &'a Adapters, beginning: &str, view: &'a ParameterView) -> Array<'a> {
+    let array = array(beginning, view);
+    match adapters.by_name.get(&view.name) {
+        Some(adapter) => Array { values: adapter.base.as_slice().into(), ..array },
+        None => array,
     }
 }
 

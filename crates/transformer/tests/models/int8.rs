@@ -176,14 +176,14 @@ fn int8_writes_and_translates_token_by_token() {
     for token in written {
         let logits = logits(&model, None, &Sequences::from_rows(&[&text]));
         let last = &logits[logits.len() - 11..];
-    let (width, limit, (forced, never)) = (3, 8, (None, None));
-    let beam = Beam { width, length_penalty: 0.6, limit, begin: 1, end: 2, forced, never };
+        let best = last.iter().copied().fold(f32::MIN, f32::max);
         assert!(best - last[token as usize] < 1e-3, "{text:?} {token}");
         text.push(token);
     }
     let model = settings("encoder_decoder", "").build(3, &Device::flex()).unwrap();
     let model = model.to_int8().unwrap();
-    let beam = Beam { width: 3, length_penalty: 0.6, limit: 8, begin: 1, end: 2 };
+    let (width, limit, (forced, never)) = (3, 8, (None, None));
+    let beam = Beam { width, length_penalty: 0.6, limit, begin: 1, end: 2, forced, never };
     let together = beam.search(&model, &rows(2, 7)).unwrap();
     for (i, found) in together.iter().enumerate() {
         let alone = beam.search(&model, &row(&rows(2, 7), i)).unwrap();
