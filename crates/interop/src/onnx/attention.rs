@@ -5,6 +5,7 @@ use whatwhere_attention::{
 };
 
 use super::{
+    bias,
     graph::{Attribute, Graph, Kind, Value},
     pattern, position,
 };
@@ -109,7 +110,7 @@ impl Attention<'_> {
             scores = capped(graph, &scores, cap);
         }
         for i in 0..self.positions.len() {
-            scores = position::add_bias(graph, self, i, scores, [q, k], places)?;
+            scores = bias::add_bias(graph, self, i, scores, [q, k], places)?;
         }
         let (visible, focus) = self.visible(graph, x, places)?;
         if let Some(visible) = &visible {
@@ -126,7 +127,7 @@ impl Attention<'_> {
         }
         let mut out = graph.op("MatMul", &[&weights, v]);
         for i in 0..self.positions.len() {
-            out = position::add_values(graph, self, i, out, &weights, places)?;
+            out = bias::add_values(graph, self, i, out, &weights, places)?;
         }
         Ok(out)
     }

@@ -5,6 +5,7 @@
 
 mod angles;
 mod attention;
+mod bias;
 mod graph;
 mod model;
 mod pattern;

@@ -2,9 +2,13 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
+use whatwhere_data::{Special, Tokenizer};
 use whatwhere_interop::{Weights, import, to_gguf};
-use whatwhere_training::Run;
-use whatwhere_transformer::Sequences;
+use whatwhere_training::{
+    Folder, Run,
+    imported::{Imported, SpecialIds},
+};
+use whatwhere_transformer::{ModelSettings, Sequences};
 
 use crate::common::{distance, folders};
 
@@ -119,5 +123,51 @@ fn tokenizers_go_out_and_come_back() {
         let tokens = |name: &str| fs::read_to_string(at(name).join("tokenizer.json")).unwrap();
         let json = |name: &str| serde_json::from_str::<serde_json::Value>(&tokens(name)).unwrap();
         assert_eq!(json("run"), json("again"), "{name}");
+    }
+}
+
+/// Tokenizers of our own: those that GGUF can say cut texts as before, the others are refused.
+#[test]
+fn our_tokenizers_go_out_or_are_refused() {
+    let text = "the dog and the cat, and the bird\nand the dog";
+    let specials = [Special::End, Special::Unknown];
+    let characters = text.chars().collect();
+    let words: Vec<String> = text.split_whitespace().map(String::from).collect();
+    let words: Vec<String> = BTreeSet::from_iter(words).into_iter().collect();
+    for (name, tokenizer, goes) in [
+        ("bytes", Tokenizer::of_bytes(&specials[..1]).unwrap(), true),
+        ("characters", Tokenizer::of_characters(&characters, &specials).unwrap(), true),
+        ("characters alone", Tokenizer::of_characters(&characters, &[]).unwrap(), true),
+        ("bpe", Tokenizer::train([text].into_iter(), 270, &specials[..1]).unwrap(), true),
+        ("words", Tokenizer::of_words(&words, &specials).unwrap(), false),
+        ("kmers", Tokenizer::of_kmers(2, &BTreeSet::new(), &specials).unwrap(), false),
+    ] {
+        let out = tempfile::tempdir().unwrap();
+        let at = |name: &str| out.path().join(name);
+        let size = tokenizer.vocabulary();
+        let settings = format!(
+            "vocabulary = {size}\nwidth = 16\nlayers = 1\nactivation = 'swiglu'\nattention = {{ heads = 2 }}"
+        );
+        let settings = ModelSettings::from_toml(&settings).unwrap();
+        let json = tokenizer.to_json().unwrap();
+        let specials =
+            SpecialIds { ends: tokenizer.end().into_iter().collect(), ..SpecialIds::default() };
+        let imported = Imported { specials, ..Imported::default() };
+        let model = settings.build(1, &Default::default()).unwrap().parameters();
+        imported.save(&Folder::new(&at("run")), settings, &model, Some(&json)).unwrap();
+        let exported = to_gguf(&at("run"), &at("out.gguf"), Weights::F32);
+        if !goes {
+            let message = exported.unwrap_err().to_string();
+            assert!(message.contains("WordLevel has no name in GGUF"), "{name}: {message}");
+            continue;
+        }
+        exported.unwrap_or_else(|e| panic!("{name}: {e}"));
+        let run = Run::open(at("run")).unwrap();
+        let again = opened(&at("out.gguf"), &at("again")).unwrap();
+        let ids = again.tokenizer().unwrap().encode(text).unwrap();
+        assert_eq!(ids, run.tokenizer().unwrap().encode(text).unwrap(), "{name}");
+        assert_eq!(again.tokenizer().unwrap().decode(&ids), text, "{name}");
+        assert_eq!(again.tokenizer().unwrap().end(), tokenizer.end(), "{name}");
+        assert_eq!(again.encode(text).unwrap(), ids, "{name}: nothing stands around a text");
     }
 }
