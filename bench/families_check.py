@@ -43,7 +43,7 @@ def check_transformers(given, run, name):
     config = json.loads((out / "config.json").read_text())
     both = config.get("is_encoder_decoder", False)
     far, _ = export_check.apart(given.whatwhere, run, lambda s: export_check.transformers_logits(out, s), both, 20)
-    return far <= export_check.CLOSE, f"transformers as {config['model_type']}: {far:.1e}"
+    return bool(far <= export_check.CLOSE), f"transformers as {config['model_type']}: {far:.1e}"
 
 
 def check_llama_cpp(given, run, name):
@@ -54,7 +54,7 @@ def check_llama_cpp(given, run, name):
     if json.loads((run / "import.json").read_text())["family"] == "bert":
         return None, "llama.cpp: an encoder, of which it tells no logits"
     far, _ = export_check.apart(given.whatwhere, run, lambda s: export_check.llama_cpp_logits(out, s), False, 20)
-    return far <= export_check.ROUNDED, f"llama.cpp: {far:.1e}"
+    return bool(far <= export_check.ROUNDED), f"llama.cpp: {far:.1e}"
 
 
 def main():

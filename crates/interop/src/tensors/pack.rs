@@ -88,13 +88,14 @@ mod tests {
     }
 
     #[test]
-    fn blocks_of_eight_bits_are_within_half_a_step() {
+    fn blocks_of_eight_bits_are_within_half_a_step_and_its_rounding() {
         let values: Vec<f32> = (0..64).map(|i| (i as f32 * 0.37).sin() * 3.0).collect();
         let bytes = Kind::Q8_0.pack(&values).unwrap();
         assert_eq!(bytes.len(), 2 * 34);
+        // Half a step, and what the largest loses to a step of 16 bits: 127 · 2⁻¹¹ of it.
         let step = 3.0 / 127.0;
         for (found, want) in Kind::Q8_0.values(&bytes).iter().zip(&values) {
-            assert!((found - want).abs() <= 0.51 * step, "{found}, expected {want}");
+            assert!((found - want).abs() <= 0.57 * step, "{found}, expected {want}");
         }
         assert_eq!(Kind::Q8_0.pack(&[0.0; 32]).unwrap(), [0; 34]);
         assert!(Kind::F16.pack(&[1e6]).is_none() && Kind::Q4K.pack(&values).is_none());

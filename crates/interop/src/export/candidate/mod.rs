@@ -192,7 +192,7 @@ impl Seen<'_> {
             if self.activation == "gelu_new" { "gelu_pytorch_tanh" } else { self.activation };
         let scale = self.layers[0]["score"]["scale"].as_f64().unwrap_or(1.0);
         let both = json!({
-            "query_pre_attn_scalar": scale.powi(-2).round(), "sliding_window": self.window().unwrap_or(4096),
+            "query_pre_attn_scalar": scale.powi(-2).round() as u64, "sliding_window": self.window().unwrap_or(4096),
             "final_logit_softcapping": settings.output_soft_cap, "layer_types": self.layer_types(),
             "attn_logit_softcapping": self.layers[0]["soft_cap"],
         });
