@@ -18,6 +18,7 @@ sys.path.insert(0, str(ROOT / "crates" / "python" / "examples"))
 def kit(tmp_path_factory):
     if not COMMAND.is_file():
         pytest.skip("no target/release/whatwhere; cargo build --release makes it")
+    pytest.importorskip("safetensors")
     folder = tmp_path_factory.mktemp("kit")
     subprocess.run([COMMAND, "doctor", "--write-kit", folder], check=True, capture_output=True)
     from kit import cases
