@@ -331,7 +331,7 @@ pub fn mapped<const D: usize>(
         return None;
     }
     let length = bytes.len();
-    let window = Box::new(Window { file: file.clone(), part, own: None });
+    let window = Box::new(MappedPart { file: file.clone(), part, own: None });
     // SAFETY: all bytes of a file are initialised.
     let bytes = unsafe { Bytes::from_controller(window, length) };
     let data = TensorData::from_bytes(bytes, shape, DType::F32);
@@ -339,14 +339,14 @@ pub fn mapped<const D: usize>(
 }
 
 /// A part of a file behind a tensor.
-struct Window {
+struct MappedPart {
     file: Arc<Mapped>,
     part: Range<usize>,
     /// In place of the file, once something was changed.
     own: Option<PooledBytes>,
 }
 
-impl AllocationController for Window {
+impl AllocationController for MappedPart {
     fn alloc_align(&self) -> usize {
         align_of::<f32>()
     }

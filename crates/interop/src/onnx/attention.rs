@@ -174,7 +174,7 @@ impl Attention<'_> {
         let name = format!("{}.pattern", self.name);
         let hidden = graph.linear(x, &format!("{name}.hidden"))?;
         let hidden = graph.op("Tanh", &[&hidden]);
-        let share = graph.linear(&hidden, &format!("{name}.place"))?;
+        let share = graph.linear(&hidden, &format!("{name}.center"))?;
         let share = graph.op("Sigmoid", &[&share]); // [batch, queries, heads]
         let share = graph.transpose(&share, &[0, 2, 1]);
         let count = graph.size(&places.keys, 0);

@@ -56,7 +56,7 @@ fn near(kind: &str) -> String {
         "strided" => ", stride = 4",
         "fixed" => ", stride = 4, summary = 2",
         "prefix" => ", length = 5",
-        "global" => ", places = 2",
+        "global" => ", positions = 2",
         "random" => ", block = 2, count = 2, length = 10",
         _ => "",
     };
@@ -254,7 +254,7 @@ fn encodings(cases: &mut Cases) {
         ("deberta p2c", "position = { kind = 'disentangled', content_to_position = false }"),
         (
             "places",
-            "pattern = { kind = 'or', of = [{ kind = 'window', left = 1, right = 2 }, { kind = 'global', places = [3, 7] }] }",
+            "pattern = { kind = 'or', of = [{ kind = 'window', left = 1, right = 2 }, { kind = 'global', positions = [3, 7] }] }",
         ),
         ("two documents", "pattern = 'document'"),
         ("predicted", "pattern = { kind = 'predicted', radius = 3 }"),

@@ -38,6 +38,7 @@ impl Seen<'_> {
                     "max_position_embeddings": self.length() + 2,
                 }),
             ),
+            like("deberta-v2", "DebertaV2", self.disentangled()),
             joined([
                 self.sizes(),
                 json!({
@@ -55,6 +56,27 @@ impl Seen<'_> {
                 "layer_norm_eps": settings.epsilon, "attn_type": "bi", "untie_r": true,
             }),
         ]
+    }
+
+    /// What DeBERTa says of its positions.
+    fn disentangled(&self) -> Value {
+        let listed = match &self.layers[0]["position"] {
+            Value::Array(listed) => listed.as_slice(),
+            one => std::slice::from_ref(one),
+        };
+        let of = |kind: &str| listed.iter().find(|position| position["kind"] == kind);
+        let Some(own) = of("disentangled") else { return json!({}) };
+        let is = |key: &str| own[key] == true;
+        let terms = [("c2p", "content_to_position"), ("p2c", "position_to_content")];
+        let asked: Vec<&str> =
+            terms.into_iter().filter(|(_, key)| is(key)).map(|(term, _)| term).collect();
+        json!({
+            "relative_attention": true, "pos_att_type": asked, "share_att_key": is("shared_projections"),
+            "norm_rel_ebd": if is("norm") { "layer_norm" } else { "none" },
+            "position_buckets": match own["buckets"].as_i64() { None | Some(0) => -1, Some(buckets) => buckets },
+            "max_relative_positions": own["length"], "position_biased_input": of("learned").is_some(),
+            "max_position_embeddings": of("learned").map_or(&own["length"], |learned| &learned["length"]),
+        })
     }
 
     pub(super) fn pairs(&self) -> Result<Vec<Value>> {

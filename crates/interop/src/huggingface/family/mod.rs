@@ -95,6 +95,7 @@ pub(crate) fn class(model_type: &str) -> Option<&'static str> {
         ("bert", "BertForMaskedLM"),
         ("bloom", "BloomForCausalLM"),
         ("camembert", "CamembertForMaskedLM"),
+        ("deberta-v2", "DebertaV2ForMaskedLM"),
         ("distilbert", "DistilBertForMaskedLM"),
         ("gemma", "GemmaForCausalLM"),
         ("gemma2", "Gemma2ForCausalLM"),
