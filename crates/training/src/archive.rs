@@ -39,6 +39,9 @@ struct Entry {
     part: Range<usize>,
 }
 
+/// Hashes by the names of what was hashed.
+type Hashes = Vec<(String, Vec<u8>)>;
+
 /// An array as it lies in the file.
 #[derive(Clone, Copy)]
 pub(crate) struct Stored<'a> {
@@ -162,11 +165,7 @@ impl Archive {
     }
 
     /// An array, and the hashes of all it consists of by their names.
-    fn stored(
-        &self,
-        name: &str,
-        entry: &Entry,
-    ) -> Result<(Stored<'_>, Vec<(String, Vec<u8>)>), Error> {
+    fn stored(&self, name: &str, entry: &Entry) -> Result<(Stored<'_>, Hashes), Error> {
         let bytes = |entry: &Entry| &self.file.bytes()[entry.part.clone()];
         let mut stored = Stored { dtype: entry.dtype, bytes: bytes(entry), scales: None };
         let mut hashes = vec![(name.to_owned(), self.hash(entry))];

@@ -108,8 +108,11 @@ enum Cure {
     /// Settings that leave the parameters as they are.
     Settings(Box<ModelSettings>),
     /// Parameters, with the settings they are for.
-    Weights(Box<ModelSettings>, Box<dyn Fn(&mut Vec<Parameter>)>),
+    Weights(Box<ModelSettings>, Remedy),
 }
+
+/// Changes parameters.
+type Remedy = Box<dyn Fn(&mut Vec<Parameter>)>;
 
 impl Patient {
     fn new(model: &Model) -> Self {

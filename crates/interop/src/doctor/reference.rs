@@ -183,8 +183,11 @@ fn objects(path: &Path, text: &str) -> Result<Vec<Line>> {
     lines.map(read).collect()
 }
 
+/// Ids that a model reads, after those of a source if it has one.
+type Ids = (Option<Vec<u32>>, Vec<u32>);
+
 /// Lines of ids, `1 2 3` or `source ids|target ids`.
-fn sequences(path: &Path) -> Result<Vec<(Option<Vec<u32>>, Vec<u32>)>> {
+fn sequences(path: &Path) -> Result<Vec<Ids>> {
     let text = fs::read_to_string(path).map_err(Error::file(path))?;
     let ids = |text: &str| -> Result<Vec<u32>> {
         let id = |word: &str| {

@@ -274,7 +274,8 @@ fn slopes(from: &ModelSettings, push: &mut impl FnMut(&'static str, &str, &Model
     let geometric = |count: usize, ratio: f64, range: Range<usize>| -> Vec<f32> {
         range.map(|i| 2f64.powf(-ratio * (i + 1) as f64 / count as f64) as f32).collect()
     };
-    let kinds: [(&str, fn(usize) -> Slopes); 4] = [
+    type Kind = (&'static str, fn(usize) -> Slopes);
+    let kinds: [Kind; 4] = [
         (
             "the paper's: those of the next lower power of two, then every other of twice as many",
             |n| Slopes {

@@ -76,6 +76,11 @@ pub(super) fn said(name: &str, settings: &ModelSettings, context: usize) -> Resu
     if let Some(rotary) = rotary(full) {
         out.add("rope.freq_base", rotary.base);
         out.add("rope.dimension_count", rotary.channels.of(sizes.head_dim).len());
+        let is_one_list = divisor_list(&rotary.scaling).is_some();
+        if name != "phi3" && matches!(rotary.scaling, Scaling::Longrope { .. }) && !is_one_list {
+            let reason = "attention.position.scaling = longrope: llama.cpp computes it for phi3";
+            return Err(Error::Refused(format!("{reason}; --to onnx carries every setting")));
+        }
         scaling(&mut out, &rotary.scaling, rotary.channels.of(sizes.head_dim).len(), rotary.base)?;
     }
     out.add_if("attention.sliding_window", sliding.and_then(window));
@@ -99,6 +104,18 @@ pub(super) fn said(name: &str, settings: &ModelSettings, context: usize) -> Resu
     Ok(out)
 }
 
+/// LongRoPE with one list for all lengths and nothing else: what a file says of Llama 3's scaling.
+fn divisor_list(scaling: &Scaling) -> Option<Vec<f32>> {
+    match scaling {
+        Scaling::Longrope { short_factor, long_factor, attention_factor: Some(1.0), .. }
+            if short_factor == long_factor =>
+        {
+            Some(short_factor.iter().map(|divisor| *divisor as f32).collect())
+        }
+        _ => None,
+    }
+}
+
 /// How angles are scaled: by name, or by a divisor for each pair.
 fn scaling(out: &mut Said, scaling: &Scaling, width: usize, base: f64) -> Result<()> {
     match scaling {
@@ -116,6 +133,10 @@ fn scaling(out: &mut Said, scaling: &Scaling, width: usize, base: f64) -> Result
         Scaling::Llama3 { .. } => {
             let divisors = divisors(scaling, width, base);
             out.tensors.insert("rope_freqs.weight".into(), divisors);
+        }
+        _ if divisor_list(scaling).is_some() => {
+            let list = divisor_list(scaling).unwrap_or_default();
+            out.tensors.insert("rope_freqs.weight".into(), list);
         }
         Scaling::Longrope { length, short_factor, long_factor, .. } => {
             let (_, amplitude) = scaling.frequencies(base, width, 1);

@@ -16,9 +16,10 @@ impl Seen<'_> {
                 "type_vocab_size": settings.token_types, "max_position_embeddings": self.length(),
             }),
         ]);
+        // Heads of masked language models have a transform; without one there is a stack alone.
+        let head = if settings.output_transform { "ForMaskedLM" } else { "Model" };
         let like = |name: &str, class: &str, more: Value| {
-            let named =
-                json!({ "model_type": name, "architectures": [format!("{class}ForMaskedLM")] });
+            let named = json!({ "model_type": name, "architectures": [format!("{class}{head}")] });
             joined([bert.clone(), named, more])
         };
         let narrow = json!({ "embedding_size": settings.embedding_channels() });
@@ -27,6 +28,12 @@ impl Seen<'_> {
         let wide = |layer: &Value| layer["pattern"]["left"].as_u64().unwrap_or(1) * 2;
         let windows: Vec<u64> = self.layers.iter().map(wide).collect();
         vec![
+            json!({
+                "model_type": "distilbert", "architectures": [format!("DistilBert{head}")],
+                "dim": settings.width, "n_layers": settings.layers, "n_heads": self.heads(),
+                "hidden_dim": settings.feed_forward_width(), "activation": self.activation,
+                "max_position_embeddings": self.length(),
+            }),
             like("bert", "Bert", json!({})),
             like("roformer", "RoFormer", narrow.clone()),
             like("albert", "Albert", narrow),
@@ -46,7 +53,7 @@ impl Seen<'_> {
                     "hidden_activation": self.activation, "norm_eps": settings.epsilon,
                     "norm_bias": settings.norm_bias.unwrap_or(settings.bias), "layer_types": self.layer_types(),
                     "local_attention": side.unwrap_or(64) * 2, "global_rope_theta": base(false),
-                    "local_rope_theta": base(true),
+                    "local_rope_theta": base(true), "pad_token_id": null,
                 }),
             ]),
             json!({

@@ -46,7 +46,8 @@ pub(super) fn all(settings: &ModelSettings) -> Result<Vec<Map<String, Value>>> {
         extend(&mut whole, config);
         whole.as_object().cloned().unwrap_or_default()
     };
-    Ok(configs.into_iter().map(whole).collect())
+    let configs = configs.into_iter().filter(|config| seen.rotates_as(config));
+    Ok(configs.map(whole).collect())
 }
 
 fn extend(into: &mut Value, more: Value) {
@@ -91,6 +92,34 @@ impl Seen<'_> {
 
     fn share(&self) -> f64 {
         position(&self.layers[0])["channels"].as_f64().unwrap_or(1.0)
+    }
+
+    /// Whether transformers rotates as many channels under a name: most families rotate all of a head's, whatever the config says.
+    fn rotates_as(&self, config: &Value) -> bool {
+        const IN_PART: [&str; 6] = ["phi3", "phi", "stablelm", "gpt_neox", "gptj", "olmo3"];
+        self.share() == 1.0
+            || config["model_type"].as_str().is_some_and(|name| IN_PART.contains(&name))
+    }
+
+    /// Phi-3 reads all of its rotary encoding from one table.
+    fn phi3(&self, mut config: Value) -> Value {
+        let Some(table) = config.as_object_mut() else { return config };
+        let mut rope = match table.remove("rope_scaling") {
+            Some(Value::Object(scaling)) => scaling,
+            _ => Map::from_iter([("rope_type".into(), "default".into())]),
+        };
+        let theta = table.remove("rope_theta").unwrap_or(json!(10000.0));
+        table.remove("partial_rotary_factor");
+        rope.extend([
+            ("rope_theta".into(), theta),
+            ("partial_rotary_factor".into(), self.share().into()),
+        ]);
+        if let Some(length) = rope.get("original_max_position_embeddings").cloned() {
+            table.insert("original_max_position_embeddings".into(), length);
+        }
+        table.insert("rope_parameters".into(), rope.into());
+        table.insert("pad_token_id".into(), Value::Null);
+        config
     }
 
     /// The tokens that a window shows, the own one among them.
@@ -151,6 +180,7 @@ impl Seen<'_> {
             like("mistral", "Mistral", json!({ "sliding_window": self.window() })),
             joined([like("qwen3", "Qwen3", json!({ "attention_bias": bias })), windows.clone()]),
             joined([like("qwen2", "Qwen2", json!({})), windows]),
+            self.phi3(like("phi3", "Phi3", json!({ "sliding_window": self.window() }))),
             like("olmo2", "Olmo2", json!({ "attention_bias": bias })),
             like("olmo", "Olmo", json!({ "attention_bias": bias })),
             joined([
