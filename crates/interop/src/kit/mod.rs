@@ -4,7 +4,7 @@
 //! `kit.json` has the cases: settings in the words of the Python package, in which `"@name"` stands for the tensor
 //! `CASE/name` of `kit.safetensors`. Beside what the settings name, a case has `q`, `k`, `v` and `d_out`, what comes of
 //! them (`out`, `d_q`, `d_k`, `d_v`, and `d_name` for each array), and `visible` with 1 for every pair that is seen, so that a
-//! pattern can be run as a mask. Start at [`write`].
+//! pattern can be run as a mask. Start at [`write()`].
 
 mod attention;
 mod case;
