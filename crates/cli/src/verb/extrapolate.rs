@@ -46,6 +46,9 @@ pub(crate) fn run(args: &Extrapolate) -> anyhow::Result<()> {
     if let Some(0) = args.lengths.iter().min() {
         anyhow::bail!("--lengths 0: expected at least 1");
     }
+    if args.tokens == 0 {
+        anyhow::bail!("--tokens 0: nothing would be read; expected at least 1");
+    }
     let mut out = io::stdout();
     let mut found: Vec<Read> = Vec::new();
     if !args.json {
