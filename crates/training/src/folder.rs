@@ -84,6 +84,11 @@ impl Folder {
         self.0.join("adapter.safetensors")
     }
 
+    /// `transfer.json`.
+    pub fn transfer(&self) -> PathBuf {
+        self.0.join("transfer.json")
+    }
+
     /// `import.json`.
     pub fn import(&self) -> PathBuf {
         self.0.join("import.json")

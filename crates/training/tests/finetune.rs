@@ -117,7 +117,7 @@ fn nothing_that_agrees_and_other_tokens_are_refused_with_the_way_out() {
         message.contains("another tokenizer") && message.contains("--new-embeddings"),
         "{message}"
     );
-    assert!(!second.join("config.toml").exists(), "what is refused leaves no run");
+    assert!(!second.exists(), "what is refused leaves no folder");
     let base = Base { path: first.clone(), new_embeddings: true };
     let third = Folder::new(folder.path().join("third"));
     let (_, transfer) =

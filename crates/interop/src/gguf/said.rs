@@ -118,6 +118,10 @@ fn divisor_list(scaling: &Scaling) -> Option<Vec<f32>> {
 
 /// How angles are scaled: by name, or by a divisor for each pair.
 fn scaling(out: &mut Said, scaling: &Scaling, width: usize, base: f64) -> Result<()> {
+    if let Some(list) = divisor_list(scaling) {
+        out.tensors.insert("rope_freqs.weight".into(), list);
+        return Ok(());
+    }
     match scaling {
         Scaling::None => {}
         Scaling::Linear { factor } => {
@@ -133,10 +137,6 @@ fn scaling(out: &mut Said, scaling: &Scaling, width: usize, base: f64) -> Result
         Scaling::Llama3 { .. } => {
             let divisors = divisors(scaling, width, base);
             out.tensors.insert("rope_freqs.weight".into(), divisors);
-        }
-        _ if divisor_list(scaling).is_some() => {
-            let list = divisor_list(scaling).unwrap_or_default();
-            out.tensors.insert("rope_freqs.weight".into(), list);
         }
         Scaling::Longrope { length, short_factor, long_factor, .. } => {
             let (_, amplitude) = scaling.frequencies(base, width, 1);

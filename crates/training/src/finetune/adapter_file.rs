@@ -21,8 +21,7 @@ pub(crate) fn save(
     whole: &[&ParameterView],
     mut metadata: BTreeMap<String, String>,
 ) -> Result<(), Error> {
-    let shapes = adapters.shapes();
-    let mut arrays = adapters.arrays(&shapes, ADAPTERS);
+    let mut arrays = adapters.arrays(ADAPTERS);
     arrays.extend(whole.iter().map(|view| Array {
         name: format!("{WHOLE}{}", view.name),
         shape: &view.shape,
@@ -73,7 +72,7 @@ pub(crate) fn apply(folder: &Folder, weights: &mut [Parameter]) -> Result<Option
             let found = format!("an adapter of {} of other sizes than {from} × {to}", weight.name);
             return Err(broken(found));
         }
-        lora::add_product(&mut weight.values, &down, &up, [from, to], rank, scale);
+        lora::add_product(&mut weight.values, &down, &up, rank, scale);
     }
     match parts.into_keys().next() {
         Some(name) => Err(broken(format!("{name}, which adapts nothing of the model"))),

@@ -100,7 +100,8 @@ pub(crate) struct Adapter {
     pub(crate) down: Vec<f32>,
     /// `[rank, to]`; zeros at first, so that nothing changes before the first update.
     pub(crate) up: Vec<f32>,
-    pub(crate) shape: [usize; 2],
+    /// Sizes of `down` and `up`.
+    pub(crate) shapes: [[usize; 2]; 2],
 }
 
 /// All adapters of a model, by the names of the matrices they adapt.
@@ -122,14 +123,15 @@ impl Adapters {
     pub(crate) fn new(settings: &Lora, views: &[ParameterView], seed: u64) -> Self {
         let adapted = views.iter().filter(|view| settings.adapts(view));
         let by_name = adapted.map(|view| {
-            let shape = [view.shape[0], view.shape[1]];
+            let (from, to) = (view.shape[0], view.shape[1]);
             let mut random = Random::new(&[seed, Fingerprint::of(view.name.as_bytes())]);
             // As a linear layer that is trained from scratch: the variance of what it gives is a third of what it reads.
-            let bound = (1.0 / shape[0] as f64).sqrt();
+            let bound = (1.0 / from as f64).sqrt();
             let draw = |_| ((2.0 * random.uniform() - 1.0) * bound) as f32;
-            let down = (0..shape[0] * settings.rank).map(draw).collect();
-            let up = vec![0.0; settings.rank * shape[1]];
-            (view.name.clone(), Adapter { base: view.values().to_vec(), down, up, shape })
+            let down = (0..from * settings.rank).map(draw).collect();
+            let up = vec![0.0; settings.rank * to];
+            let shapes = [[from, settings.rank], [settings.rank, to]];
+            (view.name.clone(), Adapter { base: view.values().to_vec(), down, up, shapes })
         });
         Self { settings: settings.clone(), by_name: by_name.collect() }
     }
@@ -141,16 +143,16 @@ impl Adapters {
 
     /// The matrix that the model computes with.
     pub(crate) fn merged(&self, name: &str) -> Option<Vec<f32>> {
-        let Adapter { base, down, up, shape } = self.by_name.get(name)?;
+        let Adapter { base, down, up, .. } = self.by_name.get(name)?;
         let mut merged = base.clone();
-        add_product(&mut merged, down, up, *shape, self.settings.rank, self.scale());
+        add_product(&mut merged, down, up, self.settings.rank, self.scale());
         Some(merged)
     }
 
     /// Gradients of A and B from that of the whole matrix.
     pub(crate) fn gradient(&self, name: &str, whole: &[f32]) -> Option<AdapterGradient> {
-        let Adapter { down, up, shape: [_, to], .. } = self.by_name.get(name)?;
-        let (rank, to, scale) = (self.settings.rank, *to, self.scale());
+        let Adapter { down, up, shapes: [_, [rank, to]], .. } = self.by_name.get(name)?;
+        let (rank, to, scale) = (*rank, *to, self.scale());
         let mut d_down = vec![0.0; down.len()];
         d_down.par_chunks_mut(rank).zip(whole.par_chunks(to)).for_each(|(d_down, whole)| {
             for (d, up) in d_down.iter_mut().zip(up.chunks(to)) {
@@ -168,28 +170,15 @@ impl Adapters {
     }
 
     /// The matrices of all adapters as arrays to save, with this before their names.
-    pub(crate) fn arrays<'a>(&'a self, shapes: &'a Shapes, beginning: &str) -> Vec<Array<'a>> {
+    pub(crate) fn arrays(&self, beginning: &str) -> Vec<Array<'_>> {
         let each = self.by_name.iter().flat_map(|(name, adapter)| {
-            let shapes = &shapes.0[name];
-            [(DOWN, &shapes[0], &adapter.down), (UP, &shapes[1], &adapter.up)].map(
-                |(part, shape, values)| Array {
-                    name: format!("{beginning}{name}.{part}"),
-                    shape,
-                    values: values.as_slice().into(),
-                },
-            )
+            let [down, up] = &adapter.shapes;
+            [(DOWN, down, &adapter.down), (UP, up, &adapter.up)].map(|(part, shape, values)| {
+                let name = format!("{beginning}{name}.{part}");
+                Array { name, shape, values: values.as_slice().into() }
+            })
         });
         each.collect()
-    }
-
-    /// The sizes of both matrices of every adapter.
-    pub(crate) fn shapes(&self) -> Shapes {
-        let rank = self.settings.rank;
-        let each = self.by_name.iter().map(|(name, adapter)| {
-            let [from, to] = adapter.shape;
-            (name.clone(), [[from, rank], [rank, to]])
-        });
-        Shapes(each.collect())
     }
 
     /// Takes the values of saved matrices, by the names of [`Self::arrays`] without their beginning.
@@ -222,23 +211,14 @@ impl Adapters {
     }
 }
 
-/// Sizes of adapters' matrices by the names of their projections, for [`Adapters::arrays`] to point at.
-pub(crate) struct Shapes(BTreeMap<String, [[usize; 2]; 2]>);
-
 /// α/rank.
 pub(crate) fn scale(settings: &Lora) -> f32 {
     (settings.alpha / settings.rank as f64) as f32
 }
 
 /// Adds `scale · down·up` to a matrix, row by row, in the same order on any number of threads.
-pub(crate) fn add_product(
-    matrix: &mut [f32],
-    down: &[f32],
-    up: &[f32],
-    [_, to]: [usize; 2],
-    rank: usize,
-    scale: f32,
-) {
+pub(crate) fn add_product(matrix: &mut [f32], down: &[f32], up: &[f32], rank: usize, scale: f32) {
+    let to = up.len() / rank;
     matrix.par_chunks_mut(to).zip(down.par_chunks(rank)).for_each(|(row, down)| {
         for (factor, up) in down.iter().zip(up.chunks(to)) {
             let factor = scale * factor;
@@ -259,10 +239,11 @@ mod tests {
 
     #[test]
     fn gradients_of_both_matrices_are_slopes_of_the_loss() {
-        let (shape, rank) = ([5, 7], 3);
+        let rank = 3;
         let numbers = |key: u64, count: usize| Random::new(&[key]).signed(count);
+        let shapes = [[5, rank], [rank, 7]];
         let adapter =
-            Adapter { base: numbers(1, 35), down: numbers(2, 15), up: numbers(3, 21), shape };
+            Adapter { base: numbers(1, 35), down: numbers(2, 15), up: numbers(3, 21), shapes };
         let settings = Lora { rank, alpha: 5.0, ..Lora::default() };
         let adapters = Adapters { settings, by_name: BTreeMap::from([("x".into(), adapter)]) };
         let target = numbers(4, 35);

@@ -33,7 +33,7 @@ pub fn merge(run: &Path, out: &Path) -> Result<(), Error> {
         (run.tokenizer(), out.tokenizer()),
         (run.data(), out.data()),
         (run.import(), out.import()),
-        (super::Transfer::path(&run), super::Transfer::path(&out)),
+        (run.transfer(), out.transfer()),
     ] {
         if from.is_file() {
             let bytes = fs::read(&from).map_err(Error::file(&from, "read"))?;

@@ -7,8 +7,9 @@ pub(crate) mod names;
 
 use std::{
     collections::{BTreeMap, HashSet},
+    fs,
     io::Write,
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use serde::{Deserialize, Serialize};
@@ -148,6 +149,18 @@ impl Base {
     }
 }
 
+impl Base {
+    /// Gives a run the other's `import.json`, if it has one: special tokens and the chat template go along.
+    pub(crate) fn hand_down_import(&self, folder: &Folder) -> Result<(), Error> {
+        let path = Folder::new(&self.path).import();
+        if !path.is_file() {
+            return Ok(());
+        }
+        let bytes = fs::read(&path).map_err(Error::file(&path, "read"))?;
+        Ok(files::replace(&folder.import(), |out| out.write_all(&bytes))?)
+    }
+}
+
 /// Whether two tokenizers have the same tokens, made by the same rules.
 fn same_tokens(a: &Tokenizer, b: &Tokenizer) -> Result<bool, Error> {
     let model = |tokenizer: &Tokenizer| -> Result<serde_json::Value, Error> {
@@ -173,14 +186,9 @@ impl Transfer {
         words
     }
 
-    /// `transfer.json` of a run folder.
-    pub fn path(folder: &Folder) -> PathBuf {
-        folder.path().join("transfer.json")
-    }
-
     pub(crate) fn save(&self, folder: &Folder) -> Result<(), Error> {
         let text = serde_json::to_string_pretty(self).expect("words can be written");
-        Ok(files::replace(&Self::path(folder), |out| writeln!(out, "{text}"))?)
+        Ok(files::replace(&folder.transfer(), |out| writeln!(out, "{text}"))?)
     }
 }
 
@@ -242,14 +250,4 @@ impl Trainable {
     pub(crate) fn is_updated(&self, name: &str) -> bool {
         !self.frozen.contains(name)
     }
-}
-
-/// Where a run folder's import is, if it has one; a run that starts from it keeps its special tokens and chat template.
-pub(crate) fn inherit_import(base: &Path, folder: &Folder) -> Result<(), Error> {
-    let path = Folder::new(base).import();
-    if !path.is_file() {
-        return Ok(());
-    }
-    let bytes = std::fs::read(&path).map_err(Error::file(&path, "read"))?;
-    Ok(files::replace(&folder.import(), |out| out.write_all(&bytes))?)
 }

@@ -220,13 +220,12 @@ impl OptimizerState {
         step: u64,
     ) {
         let rule = self.optimizer.role();
-        let rank = adapters.settings.rank;
         for (name, adapter) in &mut adapters.by_name {
             let Some(gradient) = gradients.adapted.get(name) else { continue };
-            let [from, to] = adapter.shape;
+            let [down, up] = adapter.shapes;
             for (part, values, gradient, shape) in [
-                (DOWN, &mut adapter.down, &gradient.down, [from, rank]),
-                (UP, &mut adapter.up, &gradient.up, [rank, to]),
+                (DOWN, &mut adapter.down, &gradient.down, down),
+                (UP, &mut adapter.up, &gradient.up, up),
             ] {
                 let slots = self.slots.entry(format!("{name}.{part}"));
                 let zeros = || vec![vec![0.0; gradient.len()]; rule.slots()];

@@ -16,7 +16,7 @@ use whatwhere_transformer::{Model, Segments};
 use crate::{
     Error, Evaluation, Folder, RunSettings,
     evaluate::evaluate,
-    finetune::{self, Base, Trainable, Transfer},
+    finetune::{Base, Trainable, Transfer},
     interrupt::Interrupt,
     journal::{Journal, Past},
     learner::{Learner, StepStats},
@@ -115,7 +115,6 @@ impl Trainer {
         // Before the folder is made: what cannot be trained leaves none.
         Memory::of(&settings)?.check()?;
         let (batches, valid) = splits(&settings, &corpus)?;
-        let lock = Lock::acquire(folder.path())?;
         let device = settings.device().autodiff();
         let mut model = settings.model.build(settings.seed, &device)?;
         Trainable::check(&model.views(), &settings.training)?;
@@ -126,6 +125,7 @@ impl Trainer {
             trainable.check_drawn(&what)?;
             (model, transfer) = (given, Some(what));
         }
+        let lock = Lock::acquire(folder.path())?;
         let board = tensorboard::Writer::create(folder.path())?;
         let tokenizer = folder.save_tokenizer(corpus.tokenizer())?;
         folder.save_data(&corpus.describe())?;
@@ -147,7 +147,7 @@ impl Trainer {
         if let (Some(base), Some(transfer)) = (base, &transfer) {
             transfer.save(&trainer.folder)?;
             if !base.new_embeddings {
-                finetune::inherit_import(&base.path, &trainer.folder)?;
+                base.hand_down_import(&trainer.folder)?;
             }
         }
         trainer.folder.save_format()?;

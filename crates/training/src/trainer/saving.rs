@@ -116,10 +116,8 @@ impl Trainer {
                 None => array("model.", view),
             })
             .collect();
-        let shapes = adapters.map(Adapters::shapes);
-        if let (Some(adapters), Some(shapes)) = (adapters, &shapes) {
-            let matrices = adapters.arrays(shapes, "");
-            for matrix in matrices {
+        if let Some(adapters) = adapters {
+            for matrix in adapters.arrays("") {
                 let slots = self.learner.optimizer.slots.get(&matrix.name).into_iter().flatten();
                 arrays.extend(slots.enumerate().map(|(slot, values)| Array {
                     name: format!("slot{slot}.{}", matrix.name),

@@ -96,7 +96,7 @@ impl Seen<'_> {
 
     /// Whether transformers rotates as many channels under a name: most families rotate all of a head's, whatever the config says.
     fn rotates_as(&self, config: &Value) -> bool {
-        const IN_PART: [&str; 6] = ["phi3", "phi", "stablelm", "gpt_neox", "gptj", "olmo3"];
+        const IN_PART: [&str; 5] = ["phi3", "phi", "stablelm", "gpt_neox", "gptj"];
         self.share() == 1.0
             || config["model_type"].as_str().is_some_and(|name| IN_PART.contains(&name))
     }
