@@ -118,7 +118,9 @@ fn a_run_that_stops_and_goes_on_has_the_bits_of_one_that_never_stopped() {
         let mut trainer = resume(&settings, parts.path()).unwrap();
         assert_eq!(trainer.run(&Interrupt::default(), &mut ()).unwrap(), Ending::Done, "{name}");
         drop(trainer);
-        for file in ["last.safetensors", "model.safetensors", "config.toml", "tokenizer.json"] {
+        let adapter = settings.training.lora.is_some().then_some("adapter.safetensors");
+        let files = ["last.safetensors", "model.safetensors", "config.toml", "tokenizer.json"];
+        for file in files.into_iter().chain(adapter) {
             let read = |folder: &TempDir| fs::read(folder.path().join(file)).unwrap();
             assert!(read(&whole) == read(&parts), "{name}: {file} differs");
         }
