@@ -19,6 +19,8 @@ pub(crate) struct Progress {
     skipped: usize,
     /// Runs at work, in the order they were begun.
     running: Vec<Running>,
+    /// Whether it was said that others have what is left.
+    waits: bool,
 }
 
 struct Running {
@@ -41,7 +43,7 @@ const RUN: f64 = 1000.0;
 impl Progress {
     pub(crate) fn new() -> Self {
         let bar = Bar::new(Some(1), "{bar:24} {wide_msg}");
-        Self { bar, begun: Instant::now(), skipped: 0, running: Vec::new() }
+        Self { bar, begun: Instant::now(), skipped: 0, running: Vec::new(), waits: false }
     }
 
     fn draw(&self, at: &At) {
@@ -75,6 +77,7 @@ impl Observer for Progress {
     fn begins(&mut self, at: &At) {
         let (cell, seed) = (at.cell.name.clone(), at.seed);
         self.running.push(Running { cell, seed, share: 0.0, said: String::new() });
+        self.waits = false;
         self.draw(at);
     }
 
@@ -102,6 +105,15 @@ impl Observer for Progress {
             quality.accuracy,
             trained.cost.tokens_per_second,
         ));
+    }
+
+    fn waits(&mut self, held: usize) {
+        let plural = if held == 1 { "" } else { "s" };
+        let words = format!("waiting for {held} run{plural} that other processes have");
+        self.bar.set_message(words.clone());
+        if !std::mem::replace(&mut self.waits, true) {
+            self.bar.say(words);
+        }
     }
 
     fn failed(&mut self, cell: &Cell, reason: &str) {

@@ -1,6 +1,6 @@
 //! The command `whatwhere`: words on the screen around the lab.
 //!
-//! `verb/` has one file for each thing to do, `comparing.rs` and `ranking.rs` the words of a comparison.
+//! `verb/` has one file for each thing to do, `comparing.rs`, `ranking.rs` and `runs.rs` the words of a comparison.
 
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
@@ -9,6 +9,7 @@ mod dashboard;
 mod failure;
 mod progress;
 mod ranking;
+mod runs;
 mod say;
 mod verb;
 

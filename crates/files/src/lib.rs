@@ -2,13 +2,16 @@
 //!
 //! The new content goes to a partial file in the same folder, reaches the disk, and takes the old file's place in one
 //! step. A full disk or a killed process leaves the old file as it was.
-//! [`replace`] writes a file at once, a [`Writer`] as its content comes.
+//! [`replace`] writes a file at once, a [`Writer`] as its content comes; [`create`] makes a file that only the first of
+//! several processes makes.
 
 use std::{
     ffi::{OsStr, OsString},
     fs::{self, File},
+    hash::{BuildHasher, RandomState},
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
+    sync::LazyLock,
 };
 
 /// A file that could not be replaced, and is as it was.
@@ -30,6 +33,17 @@ pub fn replace(path: &Path, fill: impl FnOnce(&mut Writer) -> io::Result<()>) ->
     }
 }
 
+/// Makes the file with what `fill` writes, unless it is there; whether it did. Of several processes, also on several
+/// machines, one makes it and the others find it whole.
+pub fn create(
+    path: &Path,
+    fill: impl FnOnce(&mut Writer) -> io::Result<()>,
+) -> Result<bool, Error> {
+    let mut writer = Writer::create(path)?;
+    fill(&mut writer).map_err(|found| Error { path: path.into(), found })?;
+    writer.finish_new()
+}
+
 /// A file that appears when it is finished; dropped before that, it leaves the old one.
 #[derive(Debug)]
 pub struct Writer {
@@ -49,13 +63,29 @@ impl Writer {
     /// Puts the file into its place.
     pub fn finish(mut self) -> Result<(), Error> {
         let result = self
-            .file
-            .flush()
-            // Without it, a power cut after the rename could leave an empty file.
-            .and_then(|()| self.file.get_ref().sync_all())
+            .sync()
             .and_then(|()| fs::rename(&self.partial.0, &self.path))
             .and_then(|()| sync_folder(&self.path));
         result.map_err(|found| Error { path: self.path.clone(), found })
+    }
+
+    /// Puts the file into its place, unless another is there; whether it did.
+    fn finish_new(mut self) -> Result<bool, Error> {
+        let path = self.path.clone();
+        let failed = |found| Error { path: path.clone(), found };
+        self.sync().map_err(failed)?;
+        // A second name for the partial file is made or refused in one step, on network file systems too.
+        match fs::hard_link(&self.partial.0, &self.path) {
+            Ok(()) => sync_folder(&self.path).map(|()| true).map_err(failed),
+            Err(_) if self.path.exists() => Ok(false),
+            Err(_) => self.finish().map(|()| true), // a file system on which a file has one name
+        }
+    }
+
+    /// Without it, a power cut after the rename could leave an empty file.
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.flush()?;
+        self.file.get_ref().sync_all()
     }
 }
 
@@ -80,11 +110,15 @@ impl Drop for Partial {
     }
 }
 
-/// `.NAME.PROCESS.partial` in the same folder.
+/// Tells this process from those of other machines that have its number.
+static MARK: LazyLock<u32> =
+    LazyLock::new(|| RandomState::new().hash_one(std::process::id()) as u32);
+
+/// `.NAME.PROCESS-MARK.partial` in the same folder.
 fn partial(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".{}.partial", std::process::id()));
+    name.push(format!(".{}-{:08x}.partial", std::process::id(), *MARK));
     path.with_file_name(name)
 }
 
@@ -189,6 +223,16 @@ mod tests {
         writer.finish().unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "whole");
         assert_eq!(names(folder.path()), ["tokens"]);
+    }
+
+    #[test]
+    fn a_file_is_made_by_the_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("comparison");
+        assert!(create(&path, |out| out.write_all(b"first")).unwrap());
+        assert!(!create(&path, |out| out.write_all(b"second")).unwrap());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "first");
+        assert_eq!(names(folder.path()), ["comparison"]);
     }
 
     #[test]

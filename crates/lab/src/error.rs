@@ -7,6 +7,15 @@ pub enum Error {
     /// Something asked for that does not exist or makes no sense.
     #[error("{0}")]
     Request(String),
+    /// A folder that is kept for another comparison.
+    #[error("{0}")]
+    Taken(String),
+    /// Processes that were to share a folder where none can be kept from what another does.
+    #[error("{} is on a file system without locks, by which processes share runs", folder.display())]
+    NoLocks {
+        /// The folder.
+        folder: std::path::PathBuf,
+    },
     /// A file that could not be written.
     #[error(transparent)]
     Unwritten(#[from] whatwhere_files::Error),

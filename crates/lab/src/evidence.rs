@@ -1,6 +1,6 @@
 //! What the figures of a comparison rest on, in words.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     grid::Cell,
@@ -17,6 +17,7 @@ impl Results {
             }
         }
         said.extend(self.scaled());
+        said.extend(self.kinds_in_words());
         let mut missing: BTreeMap<&str, BTreeMap<usize, Vec<&str>>> = BTreeMap::new();
         for cell in &self.cells {
             for at in &cell.lengths {
@@ -40,6 +41,49 @@ impl Results {
         said
     }
 
+    /// Kinds of machines (processor and instruction set) that cells were trained on, as far as they are known.
+    fn kinds(&self) -> BTreeMap<String, Kind<'_>> {
+        let mut kinds: BTreeMap<String, Kind> = BTreeMap::new();
+        for cell in &self.cells {
+            for machine in cell.runs().iter().flat_map(|run| &run.cost.machines) {
+                let kind = kinds.entry(machine.kind()).or_default();
+                kind.instructions = &machine.instructions;
+                kind.hosts.insert(&machine.host);
+                if !kind.cells.contains(&cell.name.as_str()) {
+                    kind.cells.push(&cell.name);
+                }
+            }
+        }
+        kinds
+    }
+
+    /// Whether speeds are of machines that cannot be compared.
+    pub(crate) fn has_several_kinds(&self) -> bool {
+        self.kinds().len() > 1
+    }
+
+    fn kinds_in_words(&self) -> Option<String> {
+        let kinds = self.kinds();
+        if kinds.len() < 2 {
+            return None;
+        }
+        let each = kinds.iter().map(|(kind, Kind { hosts, cells, .. })| {
+            let hosts: Vec<&str> = hosts.iter().copied().collect();
+            format!("{kind} ({}) for {}", hosts.join(", "), cells.join(", "))
+        });
+        let each = each.collect::<Vec<_>>().join("; ");
+        let sets: BTreeSet<&str> = kinds.values().map(|kind| kind.instructions).collect();
+        let bits = match sets.len() {
+            1 => "",
+            _ => {
+                ", and other instruction sets round otherwise, so that losses differ a little by machine, too"
+            }
+        };
+        Some(format!(
+            "cells come from different kinds of machines, {each}: their speeds cannot be compared{bits}"
+        ))
+    }
+
     /// Which cells have embeddings of another scale than the others, if their encodings ask for it.
     fn scaled(&self) -> Option<String> {
         let key = "model.scale_embeddings";
@@ -53,6 +97,14 @@ impl Results {
             format!("embeddings are multiplied by √width, as published, for {}", names.join(", "))
         })
     }
+}
+
+/// What was trained on machines of one kind.
+#[derive(Default)]
+struct Kind<'a> {
+    instructions: &'a str,
+    hosts: BTreeSet<&'a str>,
+    cells: Vec<&'a str>,
 }
 
 /// What was read, and by which cells where they read different things.

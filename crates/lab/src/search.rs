@@ -107,10 +107,7 @@ impl Search {
     ) -> Result<Option<Option<Cell>>, Error> {
         let Ok(settings) = &cell.settings else { return Ok(Some(None)) };
         let corpus = corpora.of(settings, interrupt)?;
-        let full = match comparison.budget {
-            None => settings.training.steps,
-            Some(budget) => budget.steps(settings, &corpus)?,
-        };
+        let full = comparison.steps(cell, settings, &corpus)?;
         let mut samples = self.samples(settings)?;
         let rounds = (samples.len() as f64).log(THIN as f64).ceil() as u32;
         let mut before = 0;

@@ -185,6 +185,10 @@ fn patience_ends_a_run_that_no_longer_gets_better() {
     assert_eq!(trainer.run(&Interrupt::default(), &mut ()).unwrap(), Ending::EarlyStopped);
     // The first evaluation is the best, two more are not better.
     assert_eq!(trainer.step(), 12);
+    drop(trainer);
+    let mut again = resume(&settings, folder.path()).unwrap();
+    assert_eq!(again.run(&Interrupt::default(), &mut ()).unwrap(), Ending::EarlyStopped);
+    assert_eq!(again.step(), 12);
 }
 
 #[test]

@@ -10,20 +10,19 @@ use clap::Args;
 use serde_json::json;
 use whatwhere_lab::{
     budget::Budget,
-    compare::{Comparison, Corpora},
+    compare::{Comparison, Corpora, Numbered, Numbers, State},
     grid::Axis,
-    record::{self, Request},
-    report,
-    results::Results,
+    record, report,
+    results::{CellResult, Outcome, Results},
     search::Search,
     standard,
 };
-use whatwhere_training::interrupt::{EXIT_CODE, Interrupt};
+use whatwhere_training::interrupt::Interrupt;
 
 use crate::{
     comparing::Progress,
-    failure::Failure,
-    ranking,
+    failure::{Ended, Failure},
+    ranking, runs,
     say::say,
     verb::{self, Settings},
 };
@@ -68,12 +67,65 @@ pub(crate) struct Compare {
     /// what is compared.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Print the results as one JSON object.
+    /// Work on the folder together with other processes that run the same command, on this or on other machines: each takes
+    /// the next run that no other has, and all wait until every run is finished.
+    #[arg(long, conflicts_with_all = ["list", "only", "report"])]
+    share: bool,
+    /// Number the runs in the order they are trained, and train none.
+    #[arg(long, conflicts_with_all = ["only", "report"])]
+    list: bool,
+    /// Train and measure the runs of these numbers alone, both ends included; for Slurm arrays, GNU parallel and the like,
+    /// also where files cannot be locked.
+    #[arg(long, value_name = "N|A..B", conflicts_with = "report")]
+    only: Option<Numbers>,
+    /// Train nothing: write the report from the runs that are finished, and say which are missing.
+    #[arg(long)]
+    report: bool,
+    /// Print the results as one JSON object; the runs of --list as one list, those of --only a line each.
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Compare) -> anyhow::Result<()> {
+    let mut comparison = comparison(args)?;
+    // Before anything trains.
+    let cells = comparison.cells().map_err(usage)?;
+    if let Some(search) = &comparison.search {
+        search.check(&cells).map_err(usage)?;
+    }
+    if args.list {
+        record::recall(&mut comparison).map_err(claimed)?;
+        return Ok(runs::list(&comparison.numbered().map_err(usage)?, args.json)?);
+    }
+    let interrupt = Interrupt::new()?;
+    if args.report {
+        return gather(comparison, &interrupt, args.json);
+    }
+    if let Some(numbers) = &args.only {
+        numbers.check(comparison.numbered().map_err(usage)?.len()).map_err(usage)?;
+    }
+    let (mut corpora, mut progress) = (Corpora::default(), Progress::new());
+    let one_version = args.share || args.only.is_some();
+    let has_locks =
+        record::claim(&mut comparison, one_version, &mut corpora, &interrupt, &mut progress)
+            .map_err(claimed)?;
+    if let Some(numbers) = &args.only {
+        let ran = comparison.run_numbers(numbers, &mut corpora, &interrupt, &mut progress)?;
+        drop(progress);
+        let Some(ran) = ran else { return interrupted(&comparison.folder) };
+        runs::print(&ran, args.json)?;
+        return count(&comparison, ran.iter().filter(|ran| ran.trained.is_err()).count());
+    }
+    if !has_locks {
+        say!("{}", verb::without_locks(&comparison.folder));
+    }
+    let results = comparison.run(&mut corpora, &interrupt, &mut progress)?;
+    drop(progress);
+    finish(results.map(|results| vec![results]), &comparison.folder, args.share, args.json)
+}
+
+/// What is asked for, as far as it can be read.
+fn comparison(args: &Compare) -> anyhow::Result<Comparison> {
     if args.over.is_empty() && !args.settings.are_given() {
         let hint = "try --over position=rotary,alibi,polar; without a command, a comparison of positions runs";
         return Err(Failure::usage("nothing to compare: found no --over", hint).into());
@@ -94,10 +146,9 @@ pub(crate) fn run(args: &Compare) -> anyhow::Result<()> {
         .transpose()
         .map_err(usage)?;
     let folder = args.out.clone().unwrap_or_else(|| folder(&axes, args));
-    let comparison = Comparison {
+    Ok(Comparison {
         title: format!("Comparison of {}", title(&axes, args)),
         settings: args.settings.read()?.to_toml()?,
-        changes: Vec::new(),
         axes,
         seeds: args.seeds,
         budget: args.budget,
@@ -110,23 +161,66 @@ pub(crate) fn run(args: &Compare) -> anyhow::Result<()> {
         bleu: args.bleu,
         baseline: args.baseline.clone(),
         jobs: args.jobs,
+        share: args.share,
         search,
         command: Some(verb::command_line()),
-        folder: folder.clone(),
-    };
-    // Before anything trains.
-    let cells = comparison.cells().map_err(usage)?;
-    if let Some(search) = &comparison.search {
-        search.check(&cells).map_err(usage)?;
+        folder,
+        ..Comparison::default()
+    })
+}
+
+/// The report of what is there.
+fn gather(mut comparison: Comparison, interrupt: &Interrupt, json: bool) -> anyhow::Result<()> {
+    let runs = comparison.numbered().map_err(usage)?.len();
+    let folder = comparison.folder.clone();
+    if !record::recall(&mut comparison).map_err(claimed)? {
+        let message = format!("{} holds no comparison yet", folder.display());
+        return Err(Failure::usage(message, "--only and --share train its runs").into());
     }
-    Request::of(&comparison)?.claim(&folder).map_err(|e| {
-        Failure::usage(e.to_string(), "name another folder with --out, or remove this one")
-    })?;
-    let interrupt = Interrupt::new()?;
     let mut progress = Progress::new();
-    let results = comparison.run(&mut Corpora::default(), &interrupt, &mut progress)?;
+    let found = comparison.gather(&mut Corpora::default(), interrupt, &mut progress)?;
     drop(progress);
-    finish(results.map(|results| vec![results]), &folder, args.json)
+    let Some((results, missing)) = found else { return interrupted(&folder) };
+    if missing.len() == runs || results.cells.iter().all(|cell| cell.runs().is_empty()) {
+        bail!("no run of {} is finished yet, of {runs}", folder.display());
+    }
+    if let Some(words) = runs::missing(&missing) {
+        say!("{} of {runs} runs are there; {words}", runs - missing.len());
+    }
+    finish(Some(vec![results]), &folder, true, json)
+}
+
+/// Says how many runs are finished, of which some may have failed just now.
+fn count(comparison: &Comparison, failed: usize) -> anyhow::Result<()> {
+    let all = comparison.numbered()?;
+    let is_finished = |run: &&Numbered| run.state == State::Finished;
+    let (finished, runs) = (all.iter().filter(is_finished).count(), all.len());
+    let report = if finished == runs { "; --report writes the report" } else { "" };
+    say!("{finished} of {runs} runs are finished{report}");
+    match failed {
+        0 => Ok(()),
+        1 => bail!("a run failed; the same command tries it again"),
+        failed => bail!("{failed} runs failed; the same command tries them again"),
+    }
+}
+
+fn interrupted(folder: &Path) -> anyhow::Result<()> {
+    say!("interrupted: what is finished is kept");
+    say!("hint: the same command goes on in {}", folder.display());
+    Err(Ended::INTERRUPTED.into())
+}
+
+/// The error of a folder that is another's, or cannot be shared.
+fn claimed(error: whatwhere_lab::Error) -> anyhow::Error {
+    use whatwhere_lab::Error::{NoLocks, Taken};
+    let hint = match &error {
+        Taken(_) => "name another folder with --out, or remove this one",
+        NoLocks { .. } => {
+            "--list numbers the runs, --only N trains one of them without locks, --report ends it"
+        }
+        _ => return error.into(),
+    };
+    Failure::usage(error.to_string(), hint).into()
 }
 
 /// The comparison that runs without a command.
@@ -156,25 +250,27 @@ pub(crate) fn run_standard(args: &Standard) -> anyhow::Result<()> {
         let mut progress = Progress::new();
         match comparison.run(&mut corpora, &interrupt, &mut progress)? {
             Some(results) => all.push(results),
-            None => return finish(None, &folder, args.json),
+            None => return interrupted(&folder),
         }
     }
-    finish(Some(all), &folder, args.json)
+    finish(Some(all), &folder, false, args.json)
 }
 
 /// Writes the report and prints what it says; nothing if interrupted.
-fn finish(results: Option<Vec<Results>>, folder: &Path, json: bool) -> anyhow::Result<()> {
-    let Some(results) = results else {
-        say!("interrupted: what is finished is kept");
-        say!("hint: the same command goes on in {}", folder.display());
-        std::process::exit(EXIT_CODE);
-    };
+fn finish(
+    results: Option<Vec<Results>>,
+    folder: &Path,
+    share: bool,
+    json: bool,
+) -> anyhow::Result<()> {
+    let Some(results) = results else { return interrupted(folder) };
     if let Some(reason) = results.iter().find_map(Results::nothing_trained) {
         bail!("no cell could be trained: {reason}");
     }
     let is_kept = record::says_more(folder, &results);
     let report = match is_kept {
         true => folder.join("report.html"),
+        false if share => report::save_once(&results, folder)?,
         false => report::save(&results, folder)?,
     };
     let mut out = io::stdout();
@@ -188,6 +284,10 @@ fn finish(results: Option<Vec<Results>>, folder: &Path, json: bool) -> anyhow::R
     }
     if is_kept {
         say!("the report is of before: it has runs that failed now");
+    }
+    let is_busy = |cell: &CellResult| matches!(&cell.outcome, Outcome::Failed { reason } if reason.contains(" is in use by "));
+    if results.iter().flat_map(|results| &results.cells).any(is_busy) {
+        say!("hint: with --share, processes work on one folder together");
     }
     match results.iter().map(Results::failed).sum() {
         0 => Ok(()),

@@ -21,7 +21,10 @@ pub(crate) mod train;
 pub(crate) mod translate;
 pub(crate) mod weights;
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -85,6 +88,14 @@ impl Settings {
 /// `--jobs`: at least one run at a time.
 pub(crate) fn jobs(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|jobs| *jobs > 0).ok_or_else(|| "expected a number, at least 1".into())
+}
+
+/// What to know of a folder where nothing keeps processes apart.
+pub(crate) fn without_locks(folder: &Path) -> String {
+    format!(
+        "warning: {} is on a file system without locks: nothing keeps another process from the same run",
+        folder.display()
+    )
 }
 
 /// The command as it could be typed again.

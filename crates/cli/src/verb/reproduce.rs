@@ -31,6 +31,9 @@ pub(crate) struct Reproduce {
     /// Runs at the same time, each on its share of the threads; claims about speed still run one at a time.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = verb::jobs)]
     jobs: usize,
+    /// Work on the folder together with other processes that run the same command, as compare takes it.
+    #[arg(long)]
+    share: bool,
     /// Change a setting of the experiment, such as training.steps=100; can be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     changes: Vec<String>,
@@ -53,6 +56,7 @@ pub(crate) fn run(args: &Reproduce) -> anyhow::Result<()> {
         data: args.data.clone(),
         seeds: args.seeds,
         jobs: Some(args.jobs),
+        share: args.share,
     };
     let mut measured = true;
     for claim in claims {

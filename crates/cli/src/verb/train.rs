@@ -10,7 +10,7 @@ use clap::Args;
 use serde_json::json;
 use whatwhere_data::{Corpus, Source};
 use whatwhere_training::{
-    Base, Ending, Folder, Observer, RunSettings, Trainer, interrupt::Interrupt,
+    Base, Ending, Folder, Observer, RunSettings, Trainer, interrupt::Interrupt, lock,
 };
 
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     failure::{Ended, Failure},
     progress::{Preparing, Progress},
     say::say,
-    verb::Settings,
+    verb::{self, Settings},
 };
 
 /// What to train, and where to.
@@ -77,6 +77,9 @@ pub(crate) fn run(args: &Train) -> anyhow::Result<()> {
         }
         trainer
     };
+    if !lock::keeps(folder.path()) {
+        say!("{}", verb::without_locks(folder.path()));
+    }
     corpus.describe().held_out().iter().for_each(|said| say!("{said}"));
     let steps = trainer.settings().training.steps;
     let mut observer: Box<dyn Observer> = if args.tui {

@@ -76,6 +76,15 @@ impl Simd {
         }
     }
 
+    /// What decides the bits of this machine's results: its instruction set, and whether large products run on AMX.
+    pub fn instructions() -> String {
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        if amx::is_available() {
+            return format!("{} and AMX", Self::detect().name());
+        }
+        Self::detect().name().into()
+    }
+
     #[inline(always)]
     pub(crate) fn run<O: WithSimd>(self, operation: O) -> O::Output {
         self.arch.dispatch(operation)

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use whatwhere_data::{Corpus, Split};
 use whatwhere_files as files;
 use whatwhere_training::{
-    Ending, Evaluation, Folder, Record, Run, RunSettings, Trainer, Translation, bleu, evaluate,
-    interrupt::Interrupt, trainer,
+    Ending, Evaluation, Folder, Machine, Record, Run, RunSettings, Trainer, Translation, bleu,
+    evaluate, interrupt::Interrupt, trainer,
 };
 
-use super::pace::Pace;
+use super::{conditions::Conditions, pace::Pace};
 use crate::{
     Error,
     budget::tokens_per_step,
@@ -87,6 +87,9 @@ pub struct Cost {
     pub parameters: usize,
     /// Operations of a forward pass for each token.
     pub flops: Flops,
+    /// What it was trained on; not known of runs of before.
+    #[serde(default)]
+    pub machines: Vec<Machine>,
 }
 
 fn one() -> usize {
@@ -159,41 +162,9 @@ fn outcome(folder: &Folder) -> PathBuf {
     folder.path().join("outcome.json")
 }
 
-/// How a run was trained: beside it, because only the process that trains can know it.
-#[derive(Clone, Serialize, Deserialize)]
-struct Conditions {
-    jobs: usize,
-    peak_memory: Option<u64>,
-    #[serde(default)]
-    stretches: Vec<f64>,
-    #[serde(default)]
-    load: Option<Load>,
-}
-
-impl Conditions {
-    fn path(folder: &Folder) -> PathBuf {
-        folder.path().join("conditions.json")
-    }
-
-    fn load(folder: &Folder) -> Option<Self> {
-        serde_json::from_str(&fs::read_to_string(Self::path(folder)).ok()?).ok()
-    }
-
-    fn save(&self, folder: &Folder) -> Result<(), Error> {
-        let text = serde_json::to_string(self).expect("numbers");
-        Ok(files::replace(&Self::path(folder), |writer| writer.write_all(text.as_bytes()))?)
-    }
-
-    /// Of a run that was begun under these conditions and went on under others.
-    fn then(self, later: Self) -> Self {
-        let jobs = self.jobs.max(later.jobs);
-        Self {
-            jobs,
-            peak_memory: self.peak_memory.max(later.peak_memory).filter(|_| jobs == 1),
-            stretches: [self.stretches, later.stretches].concat(),
-            load: Load::worse(self.load, later.load),
-        }
-    }
+/// Whether a run has an outcome, whatever was asked for.
+pub(super) fn has_outcome(folder: &Folder) -> bool {
+    outcome(folder).is_file()
 }
 
 /// The outcome of a run that was finished before; an error if the folder holds another run.
@@ -254,19 +225,23 @@ pub(super) fn train(
         true => Trainer::resume(settings, corpus.clone(), folder.clone())?,
         false => Trainer::start(settings, corpus.clone(), folder.clone())?,
     };
-    let before = Conditions::load(folder).filter(|_| trainer.step() > 0);
     let steps = trainer.settings().training.steps;
+    if trainer.step() >= steps {
+        return Ok(Ending::Done); // another process trained it, and could not measure it any more
+    }
+    // Written before the first update as well: whoever goes on after a kill has to know where the run began.
+    let begun = match Conditions::load(folder).filter(|_| trainer.step() > 0) {
+        Some(before) => before.then(Conditions::begun(jobs)),
+        None => Conditions::begun(jobs),
+    };
+    begun.save(folder)?;
     let (mut pace, clock) = (Pace::new(steps, updated), cost::Clock::start());
     let ending = trainer.run(interrupt, &mut pace)?;
     let stretches = std::mem::take(&mut pace.stretches);
     let load = clock.and_then(|clock| clock.load());
     let peak_memory = cost::peak_memory().filter(|_| jobs == 1);
-    let now = Conditions { jobs, peak_memory, stretches, load };
-    match before {
-        Some(before) => before.then(now),
-        None => now,
-    }
-    .save(folder)?;
+    let now = Conditions { stretches, load, peak_memory, ..Conditions::begun(jobs) };
+    begun.then(now).save(folder)?;
     Ok(ending)
 }
 
@@ -312,7 +287,8 @@ pub(super) fn measure(
             stretches,
             load: conditions.as_ref().and_then(|found| found.load),
             jobs: conditions.as_ref().map_or(1, |found| found.jobs),
-            peak_memory: conditions.and_then(|found| found.peak_memory),
+            peak_memory: conditions.as_ref().and_then(|found| found.peak_memory),
+            machines: conditions.map_or(Vec::new(), |found| found.machines),
             parameters: run.model().size(),
             flops: Flops::of(&run.settings, corpus.vocabulary())?,
         },

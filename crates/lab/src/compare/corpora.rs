@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use whatwhere_data::{Corpus, DataSettings};
 use whatwhere_training::{RunSettings, interrupt::Interrupt};
 
+use super::Observer;
 use crate::Error;
 
 /// Corpora by their settings, each read once.
@@ -12,9 +13,19 @@ use crate::Error;
 pub struct Corpora(Vec<(DataSettings, Corpus)>);
 
 impl Corpora {
-    /// How many there are.
-    pub(super) fn count(&self) -> usize {
-        self.0.len()
+    /// [`Self::of`]; a corpus that was not read before is told of.
+    pub(crate) fn of_told(
+        &mut self,
+        settings: &RunSettings,
+        interrupt: &Interrupt,
+        observer: &mut dyn Observer,
+    ) -> Result<Corpus, Error> {
+        let before = self.0.len();
+        let corpus = self.of(settings, interrupt)?;
+        if self.0.len() > before {
+            observer.reads(&corpus.describe());
+        }
+        Ok(corpus)
     }
 
     /// The corpus of some settings. Preparing it ends when that is asked for.

@@ -2,27 +2,36 @@
 //!
 //! Cells of one seed read the same batches in the same order, and begin with the same weights wherever name and shape of
 //! a parameter agree. Everything lies in one folder: `runs/CELL/seed-N` are run folders, each with an `outcome.json` once
-//! its cell is finished; the same comparison begun again in the same folder goes on where it stopped.
+//! its cell is finished; the same comparison begun again in the same folder goes on where it stopped, and several
+//! processes can work on it at once (`share.rs`) or on runs by their numbers (`numbers.rs`).
 
 mod cell;
+mod conditions;
 mod corpora;
+mod numbers;
 mod pace;
 mod queue;
+mod share;
 
 use std::{
+    collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     sync::{Mutex, MutexGuard, PoisonError},
     thread,
 };
 
-use whatwhere_training::{Ending, Folder, Record, interrupt::Interrupt};
+use whatwhere_data::Corpus;
+use whatwhere_training::{Ending, Folder, Record, RunSettings, interrupt::Interrupt};
 
 pub use cell::{Cost, Point, Trained};
 pub use corpora::Corpora;
+pub use numbers::{Numbered, Numbers, Ran, State};
+
+pub(crate) use share::turn;
 
 use cell::Amount;
-use queue::{Ended, Job, Queue};
+use queue::{Came, Job, Next, Queue};
 
 use crate::{
     Error,
@@ -58,6 +67,12 @@ pub struct Comparison {
     /// Runs that are trained at the same time, each on its share of the threads. Small models learn faster so, but tokens
     /// per second are then those of a run beside others, and memory is not measured.
     pub jobs: usize,
+    /// Whether other processes, also on other machines, work on the same folder: each takes what no other has, and all
+    /// wait for one another.
+    pub share: bool,
+    /// Updates of each cell, by its folder, where a budget in minutes was turned into them before
+    /// ([`record::claim`](crate::record::claim)).
+    pub updates: BTreeMap<String, u64>,
     /// How each cell's settings are searched for before it is compared; as they are set if absent.
     pub search: Option<Search>,
     /// The command that asks for it, for the record.
@@ -81,6 +96,8 @@ impl Default for Comparison {
             bleu: false,
             baseline: None,
             jobs: 1,
+            share: false,
+            updates: BTreeMap::new(),
             search: None,
             command: None,
             folder: PathBuf::new(),
@@ -118,6 +135,8 @@ pub trait Observer: Send {
     fn finished(&mut self, _at: &At, _trained: &Trained, _was_there: bool) {}
     /// A run failed, or a cell was refused; the others go on.
     fn failed(&mut self, _cell: &Cell, _reason: &str) {}
+    /// So many runs are left, and other processes have them all.
+    fn waits(&mut self, _held: usize) {}
 }
 
 /// Nobody observes.
@@ -179,7 +198,26 @@ impl Comparison {
         observer: &mut dyn Observer,
     ) -> Result<Option<Results>, Error> {
         let amount = Amount::of(self, cells);
-        let queue = Mutex::new(Queue::new(cells, self.seeds, corpora, observer));
+        let jobs = queue::jobs(cells, self.seeds);
+        let mut queue =
+            self.work_off(Queue::new(cells, jobs, corpora, observer), amount, interrupt)?;
+        if self.share {
+            self.reconsider(cells, amount, &mut queue, interrupt);
+        }
+        match queue.outcomes() {
+            Some(outcomes) => Results::of(self, cells, outcomes).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Works on a queue until nothing is left in it.
+    fn work_off<'a>(
+        &self,
+        queue: Queue<'a>,
+        amount: Amount,
+        interrupt: &Interrupt,
+    ) -> Result<Queue<'a>, Error> {
+        let queue = Mutex::new(queue);
         if self.jobs == 1 {
             self.work(amount, &queue, interrupt);
         } else {
@@ -194,17 +232,22 @@ impl Comparison {
                 }
             });
         }
-        let queue = queue.into_inner().unwrap_or_else(PoisonError::into_inner);
-        match queue.outcomes() {
-            Some(outcomes) => Results::of(self, cells, outcomes).map(Some),
-            None => Ok(None),
-        }
+        Ok(queue.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Trains and measures one run after the other until there is none.
     fn work(&self, amount: Amount, queue: &Mutex<Queue>, interrupt: &Interrupt) {
         loop {
-            let Some(job) = lock(queue).take() else { return };
+            let next = lock(queue).take();
+            let job = match next {
+                Next::Run(job) => job,
+                Next::Wait => {
+                    share::pause(interrupt);
+                    lock(queue).come_back();
+                    continue;
+                }
+                Next::End => return,
+            };
             if interrupt.requested() {
                 return lock(queue).interrupt();
             }
@@ -213,7 +256,7 @@ impl Comparison {
                 let reason = "the run broke off by a mistake in this program";
                 Err(Error::Request(reason.into()))
             });
-            lock(queue).enter(&job, result);
+            lock(queue).enter(job, result);
         }
     }
 
@@ -223,13 +266,48 @@ impl Comparison {
         amount: Amount,
         queue: &Mutex<Queue>,
         interrupt: &Interrupt,
-    ) -> Result<Option<Ended>, Error> {
+    ) -> Result<Came, Error> {
         let corpus = match lock(queue).corpus(&job.settings, interrupt) {
-            Err(_) if interrupt.requested() => return Ok(None),
+            Err(_) if interrupt.requested() => return Ok(Came::Interrupted),
             corpus => corpus?,
         };
+        let settings = self.resolved(job, &corpus)?;
+        let steps = settings.training.steps;
+        let folder = self.run_folder(job.cell, job.seed());
+        let load = || cell::load(&folder, &settings, &corpus, self, amount);
+        let was_there = |trained| Came::Ended { trained: Box::new(trained), was_there: true };
+        if let Some(trained) = load()? {
+            return Ok(was_there(trained));
+        }
+        let held = match self.hold(job) {
+            Err(e) if self.share && share::is_busy(&e) => return Ok(Came::Held),
+            held => held?,
+        };
+        // Who had it until now may have finished it.
+        if let (true, Some(trained)) = (self.share, load()?) {
+            return Ok(was_there(trained));
+        }
+        lock(queue).tell(job, steps, |observer, at| observer.begins(at));
+        let mut updated = |record: &Record, step| {
+            lock(queue).tell(job, steps, |observer, at| observer.updated(at, record, step));
+        };
+        let jobs = self.jobs;
+        match cell::train(&folder, settings.clone(), &corpus, jobs, interrupt, &mut updated) {
+            Err(e) if self.share && share::is_busy(&e) => return Ok(Came::Held),
+            Ok(Ending::Interrupted) => return Ok(Came::Interrupted),
+            ending => ending?,
+        };
+        let trained = cell::measure(&folder, &corpus, self, amount)?;
+        // Numbers that were written and read may differ in their last bit; all processes are to report the same.
+        let read = if self.share { load()? } else { None };
+        drop(held);
+        Ok(Came::Ended { trained: Box::new(read.unwrap_or(trained)), was_there: false })
+    }
+
+    /// The settings that a run really has.
+    fn resolved(&self, job: &Job, corpus: &Corpus) -> Result<RunSettings, Error> {
         let mut settings = job.settings.clone();
-        settings.training.steps = self.steps(job, &corpus)?;
+        settings.training.steps = self.steps(job.cell, &job.settings, corpus)?;
         // Settings that would have a curve with their own updates have one with the budget's.
         if self.budget.is_some()
             && job.settings.training.evaluate_every <= job.settings.training.steps
@@ -239,36 +317,30 @@ impl Comparison {
             training.evaluate_every = training.evaluate_every.min(often);
         }
         settings.resolve(corpus.vocabulary())?;
-        let steps = settings.training.steps;
-        let folder = self.run_folder(job.cell, job.seed());
-        if let Some(trained) = cell::load(&folder, &settings, &corpus, self, amount)? {
-            return Ok(Some(Ended { trained, was_there: true }));
-        }
-        lock(queue).tell(job, steps, |observer, at| observer.begins(at));
-        let mut updated = |record: &Record, step| {
-            lock(queue).tell(job, steps, |observer, at| observer.updated(at, record, step));
-        };
-        let ending = cell::train(&folder, settings, &corpus, self.jobs, interrupt, &mut updated)?;
-        if ending == Ending::Interrupted {
-            return Ok(None);
-        }
-        let trained = cell::measure(&folder, &corpus, self, amount)?;
-        Ok(Some(Ended { trained, was_there: false }))
+        Ok(settings)
     }
 
-    /// Updates of a run. A budget that was measured once holds for all seeds of a cell, and after a stop.
-    fn steps(&self, job: &Job, corpus: &whatwhere_data::Corpus) -> Result<u64, Error> {
-        let Some(budget) = self.budget else { return Ok(job.settings.training.steps) };
+    /// Updates of a cell's runs. A budget that was measured once holds for all its seeds, and after a stop.
+    pub(crate) fn steps(
+        &self,
+        cell: &Cell,
+        settings: &RunSettings,
+        corpus: &Corpus,
+    ) -> Result<u64, Error> {
+        let Some(budget) = self.budget else { return Ok(settings.training.steps) };
         if matches!(budget, Budget::Minutes(_)) {
-            let first = job.cell.settings.as_ref().map_or(0, |settings| settings.seed);
-            for seed in first..=job.seed() {
-                let folder = self.run_folder(job.cell, seed);
+            if let Some(updates) = self.updates.get(&cell.folder) {
+                return Ok(*updates);
+            }
+            let first = cell.settings.as_ref().map_or(0, |settings| settings.seed);
+            for seed in first..first + self.seeds {
+                let folder = self.run_folder(cell, seed);
                 if folder.has_run() {
                     return Ok(folder.load_settings()?.training.steps);
                 }
             }
         }
-        budget.steps(&job.settings, corpus)
+        budget.steps(settings, corpus)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The runs of a comparison in the order they are trained, and what came of them so far.
 
+use std::collections::VecDeque;
+
 use whatwhere_data::Corpus;
 use whatwhere_training::{RunSettings, interrupt::Interrupt};
 
@@ -8,8 +10,10 @@ use crate::{Error, grid::Cell, results::Outcome};
 
 /// One run of a cell.
 pub(super) struct Job<'a> {
+    /// Its number in the queue.
+    pub(super) number: usize,
     /// The cell's place in the grid.
-    place: usize,
+    pub(super) place: usize,
     pub(super) cell: &'a Cell,
     pub(super) settings: RunSettings,
 }
@@ -20,14 +24,38 @@ impl Job<'_> {
     }
 }
 
+/// Runs of the cells that compose, seed by seed, so that an interrupted comparison has every cell rather than every seed
+/// of some.
+pub(super) fn jobs(cells: &[Cell], seeds: u64) -> Vec<Job<'_>> {
+    let job = |place: usize, seed| {
+        let cell = &cells[place];
+        let mut settings = cell.settings.clone().ok()?;
+        settings.seed += seed;
+        Some(Job { number: 0, place, cell, settings })
+    };
+    let all =
+        (0..seeds).flat_map(|seed| (0..cells.len()).filter_map(move |place| job(place, seed)));
+    all.enumerate().map(|(number, job)| Job { number, ..job }).collect()
+}
+
+/// What a worker is to do.
+pub(super) enum Next<'a> {
+    /// Train this run.
+    Run(Job<'a>),
+    /// Other processes hold all that is left.
+    Wait,
+    /// Nothing more.
+    End,
+}
+
 /// What runs side by side share.
 pub(super) struct Queue<'a> {
     corpora: &'a mut Corpora,
     observer: &'a mut dyn Observer,
     outcomes: Vec<Outcome>,
-    /// Runs of the cells that compose, seed by seed, so that an interrupted comparison has every cell rather than every
-    /// seed of some.
-    jobs: std::vec::IntoIter<Job<'a>>,
+    jobs: VecDeque<Job<'a>>,
+    /// Runs that other processes had when it was their turn.
+    held: Vec<Job<'a>>,
     runs: usize,
     finished: usize,
     interrupted: bool,
@@ -36,7 +64,7 @@ pub(super) struct Queue<'a> {
 impl<'a> Queue<'a> {
     pub(super) fn new(
         cells: &'a [Cell],
-        seeds: u64,
+        jobs: Vec<Job<'a>>,
         corpora: &'a mut Corpora,
         observer: &'a mut dyn Observer,
     ) -> Self {
@@ -50,27 +78,31 @@ impl<'a> Queue<'a> {
                 }
             });
         }
-        let job = |place: usize, seed| {
-            let cell = &cells[place];
-            let mut settings = cell.settings.clone().ok()?;
-            settings.seed += seed;
-            Some(Job { place, cell, settings })
-        };
-        let jobs: Vec<Job> = (0..seeds)
-            .flat_map(|seed| (0..cells.len()).filter_map(move |place| job(place, seed)))
-            .collect();
-        let runs = jobs.len();
-        let jobs = jobs.into_iter();
-        Self { corpora, observer, outcomes, jobs, runs, finished: 0, interrupted: false }
+        let (runs, jobs) = (jobs.len(), jobs.into());
+        let held = Vec::new();
+        Self { corpora, observer, outcomes, jobs, held, runs, finished: 0, interrupted: false }
     }
 
     /// The next run; cells of which one failed are left alone.
-    pub(super) fn take(&mut self) -> Option<Job<'a>> {
+    pub(super) fn take(&mut self) -> Next<'a> {
         if self.interrupted {
-            return None;
+            return Next::End;
         }
-        let outcomes = &self.outcomes;
-        self.jobs.find(|job| matches!(outcomes[job.place], Outcome::Trained { .. }))
+        while let Some(job) = self.jobs.pop_front() {
+            if matches!(self.outcomes[job.place], Outcome::Trained { .. }) {
+                return Next::Run(job);
+            }
+        }
+        if self.held.is_empty() {
+            return Next::End;
+        }
+        self.observer.waits(self.held.len());
+        Next::Wait
+    }
+
+    /// Comes back to the runs that others had.
+    pub(super) fn come_back(&mut self) {
+        self.jobs.extend(self.held.drain(..));
     }
 
     /// The corpus of a run; one that was not read before is told of.
@@ -79,12 +111,7 @@ impl<'a> Queue<'a> {
         settings: &RunSettings,
         interrupt: &Interrupt,
     ) -> Result<Corpus, Error> {
-        let before = self.corpora.count();
-        let corpus = self.corpora.of(settings, interrupt)?;
-        if self.corpora.count() > before {
-            self.observer.reads(&corpus.describe());
-        }
-        Ok(corpus)
+        self.corpora.of_told(settings, interrupt, self.observer)
     }
 
     /// Tells the observer something about a run at work.
@@ -93,20 +120,19 @@ impl<'a> Queue<'a> {
         say(self.observer, &At { cell: job.cell, seed: job.seed(), finished, runs, steps });
     }
 
-    /// Notes what came of a run; nothing if it was interrupted.
-    pub(super) fn enter(&mut self, job: &Job, result: Result<Option<Ended>, Error>) {
+    /// Notes what came of a run.
+    pub(super) fn enter(&mut self, job: Job<'a>, result: Result<Came, Error>) {
         match result {
-            Ok(None) => {
+            Ok(Came::Interrupted) => {
                 self.interrupted = true;
                 return;
             }
-            Ok(Some(Ended { trained, was_there })) => {
-                self.tell(job, trained.steps, |observer, at| {
+            Ok(Came::Held) => return self.held.push(job),
+            Ok(Came::Ended { trained, was_there }) => {
+                self.tell(&job, trained.steps, |observer, at| {
                     observer.finished(at, &trained, was_there);
                 });
-                if let Outcome::Trained { runs } = &mut self.outcomes[job.place] {
-                    runs.push(trained);
-                }
+                self.found(job.place, *trained);
             }
             Err(e) => {
                 let reason = e.to_string();
@@ -115,6 +141,24 @@ impl<'a> Queue<'a> {
             }
         }
         self.finished += 1;
+    }
+
+    /// Notes an outcome that stands.
+    pub(super) fn found(&mut self, place: usize, trained: Trained) {
+        if let Outcome::Trained { runs } = &mut self.outcomes[place] {
+            runs.push(trained);
+        }
+    }
+
+    /// Places of the cells of which a run failed.
+    pub(super) fn failed(&self) -> Vec<usize> {
+        let is_failed = |place: &usize| matches!(self.outcomes[*place], Outcome::Failed { .. });
+        (0..self.outcomes.len()).filter(is_failed).collect()
+    }
+
+    /// A cell that failed here has all its runs after all.
+    pub(super) fn revive(&mut self, place: usize, runs: Vec<Trained>) {
+        self.outcomes[place] = Outcome::Trained { runs };
     }
 
     /// Stops handing out runs.
@@ -133,9 +177,16 @@ impl<'a> Queue<'a> {
     }
 }
 
-/// A run that came to its end.
-pub(super) struct Ended {
-    pub(super) trained: Trained,
-    /// Whether an earlier call did it.
-    pub(super) was_there: bool,
+/// What came of a run.
+pub(super) enum Came {
+    /// It is trained and measured.
+    Ended {
+        trained: Box<Trained>,
+        /// Whether an earlier call, or another process, did it.
+        was_there: bool,
+    },
+    /// Another process has it.
+    Held,
+    /// It was stopped, and can go on.
+    Interrupted,
 }

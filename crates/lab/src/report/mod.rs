@@ -14,6 +14,7 @@ use std::{
 };
 
 use whatwhere_files as files;
+use whatwhere_training::lock::Lock;
 
 use curves::Chart;
 pub use lengths::{Read, save_lengths};
@@ -24,11 +25,11 @@ use crate::{
     results::Results,
 };
 
+const RESULTS: &str = "results.json";
+
 /// Writes the report and the figures; returns the report's path.
 pub fn save(results: &[Results], folder: &Path) -> Result<PathBuf, Error> {
     make_folder(folder)?;
-    let json = serde_json::to_string_pretty(results).map_err(|e| Error::Request(e.to_string()))?;
-    write(&folder.join("results.json"), &json)?;
     let csv: String = results.iter().map(|part| part.runs_table().csv()).collect();
     write(&folder.join("results.csv"), &csv)?;
     let charts: Vec<Vec<Chart>> = results.iter().map(curves::all).collect();
@@ -42,7 +43,25 @@ pub fn save(results: &[Results], folder: &Path) -> Result<PathBuf, Error> {
     }
     let report = folder.join("report.html");
     write(&report, &with_charts(results, &charts))?;
+    // Last, as a sign that all of it is of these results.
+    write(&folder.join(RESULTS), &json(results)?)?;
     Ok(report)
+}
+
+/// [`save`] for processes that share a folder: one after the other, and the same only once.
+pub fn save_once(results: &[Results], folder: &Path) -> Result<PathBuf, Error> {
+    make_folder(folder)?;
+    let _turn = Lock::wait(&folder.join(".report.lock"))?;
+    let report = folder.join("report.html");
+    let written = fs::read_to_string(folder.join(RESULTS)).ok();
+    match written == Some(json(results)?) && report.is_file() {
+        true => Ok(report),
+        false => save(results, folder),
+    }
+}
+
+fn json(results: &[Results]) -> Result<String, Error> {
+    serde_json::to_string_pretty(results).map_err(|e| Error::Request(e.to_string()))
 }
 
 /// The report of some comparisons.

@@ -17,7 +17,7 @@ pub use claims::CLAIMS;
 
 use crate::{
     Error,
-    compare::{Comparison, Corpora, Observer},
+    compare::{self, Comparison, Corpora, Observer},
     cost::Load,
     grid::Axis,
     record, report,
@@ -161,6 +161,8 @@ pub struct Changes {
     pub seeds: Option<u64>,
     /// Runs at the same time, where speeds are not compared.
     pub jobs: Option<usize>,
+    /// Whether other processes check the same claim in the same folder. Where speeds are compared, one does all of it.
+    pub share: bool,
 }
 
 impl Claim {
@@ -186,8 +188,18 @@ impl Claim {
         let mut corpora = Corpora::default();
         let (mut findings, mut all) = (Vec::new(), Vec::new());
         for part in parts {
-            let comparison = part.comparison(self, changes, folder)?;
+            let mut comparison = part.comparison(self, changes, folder)?;
             comparison.cells()?;
+            if changes.share {
+                record::claim(&mut comparison, true, &mut corpora, interrupt, observer)?;
+            }
+            let _turn = match changes.share && part.compares_speed() {
+                true => match compare::turn(&comparison.folder, interrupt)? {
+                    None => return Ok(None),
+                    turn => turn,
+                },
+                false => None,
+            };
             let Some(results) = comparison.run(&mut corpora, interrupt, observer)? else {
                 return Ok(None);
             };
@@ -196,7 +208,8 @@ impl Claim {
         }
         // Runs that failed now and were there before are no reason to forget them.
         if !record::says_more(folder, &all) {
-            report::save(&all, folder)?;
+            let save = if changes.share { report::save_once } else { report::save };
+            save(&all, folder)?;
         }
         self.save(&findings, folder)?;
         Ok(Some(findings))
@@ -240,6 +253,7 @@ impl Part {
             bleu: self.bleu,
             baseline: Some(self.baseline.into()),
             jobs: changes.jobs.filter(|_| !self.compares_speed()).unwrap_or(1),
+            share: changes.share,
             folder: folder.join(self.name),
             ..Comparison::default()
         })

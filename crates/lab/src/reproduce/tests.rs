@@ -47,6 +47,7 @@ fn trained(seed: u64, accuracy: f64) -> Trained {
         load: None,
         jobs: 1,
         peak_memory: None,
+        machines: Vec::new(),
         parameters: 1,
         flops,
     };

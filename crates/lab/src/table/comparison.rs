@@ -56,7 +56,10 @@ impl Results {
         };
         let rows = self.ranking().into_iter().map(row).collect();
         let words = self.cells.iter().filter_map(|cell| match &cell.outcome {
-            Outcome::Trained { .. } => None,
+            Outcome::Trained { runs } => {
+                let said = self.unfinished(runs.len()).filter(|_| runs.is_empty());
+                Some((cell.name.clone(), said?))
+            }
             Outcome::Refused { reason } => {
                 Some((cell.name.clone(), format!("does not compose: {reason}")))
             }

@@ -91,8 +91,13 @@ impl Results {
     /// Why others are held against another cell than was asked for.
     pub fn baseline_in_words(&self) -> Option<String> {
         let missing = self.baseline_missing.as_ref()?;
+        let cell = self.cells.iter().find(|cell| cell.name == *missing);
+        let why = match cell.map(|cell| &cell.outcome) {
+            Some(Outcome::Trained { .. }) => "has no finished run",
+            _ => "could not be trained",
+        };
         Some(format!(
-            "{} could not be trained, so that the others are held against {}.",
+            "{} {why}, so that the others are held against {}.",
             marked(missing),
             marked(&self.baseline)
         ))
@@ -174,7 +179,9 @@ impl Results {
         self.cells
             .iter()
             .filter_map(|cell| match &cell.outcome {
-                Outcome::Trained { .. } => None,
+                Outcome::Trained { runs } => self.unfinished(runs.len()).map(|said| {
+                    format!("Not all runs of {} are there: {said}.", marked(&cell.name))
+                }),
                 Outcome::Refused { reason } => {
                     Some(format!("{} does not compose: {reason}.", marked(&cell.name)))
                 }
@@ -183,6 +190,15 @@ impl Results {
                 }
             })
             .collect()
+    }
+}
+
+impl Results {
+    /// That a cell has fewer runs than it should have.
+    pub(crate) fn unfinished(&self, runs: usize) -> Option<String> {
+        let plural = if self.seeds == 1 { "" } else { "s" };
+        (runs < self.seeds as usize)
+            .then(|| format!("{runs} of {} run{plural} finished", self.seeds))
     }
 }
 

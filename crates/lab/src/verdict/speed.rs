@@ -22,6 +22,11 @@ impl Results {
             return None;
         }
         let range = format!("{:.0} to {:.0} tokens/s", slowest.1.mean, fastest.1.mean);
+        if self.has_several_kinds() {
+            return Some(format!(
+                "Nothing is said about speed ({range}): cells come from different kinds of machines."
+            ));
+        }
         if let Some(load) = self.load().filter(Load::is_heavy) {
             return Some(format!(
                 "Nothing is said about speed ({range}): other programs kept up to {:.1} of {} cores busy while these runs \
@@ -81,7 +86,7 @@ fn ends(speed: &Summary) -> (f64, f64) {
 
 #[cfg(test)]
 mod tests {
-    use whatwhere_training::Evaluation;
+    use whatwhere_training::{Evaluation, Machine};
 
     use super::*;
     use crate::{
@@ -117,6 +122,7 @@ mod tests {
                 load: Some(Load { others, cores: 2 }),
                 jobs: 1,
                 peak_memory: None,
+                machines: Vec::new(),
                 parameters: 1,
                 flops: Flops { matrices: 1.0, visible: 1.0, computed: 1.0 },
             },
@@ -124,12 +130,42 @@ mod tests {
     }
 
     fn words(speeds: [&[f64]; 3], others: f64) -> String {
+        results(speeds.map(|speeds| trained(speeds, others))).speed_in_words().unwrap()
+    }
+
+    fn results(runs: [Trained; 3]) -> Results {
         let axis = Axis::parse("position=none,rotary,polar").unwrap();
         let comparison = Comparison { axes: vec![axis], ..Comparison::default() };
-        let outcomes =
-            speeds.map(|speeds| Outcome::Trained { runs: vec![trained(speeds, others)] });
+        let outcomes = runs.map(|run| Outcome::Trained { runs: vec![run] });
         let cells = comparison.cells().unwrap();
-        Results::of(&comparison, &cells, outcomes.into()).unwrap().speed_in_words().unwrap()
+        Results::of(&comparison, &cells, outcomes.into()).unwrap()
+    }
+
+    #[test]
+    fn cells_of_different_kinds_of_machines_are_said_and_their_speeds_not_compared() {
+        let on = |host: &str, processor: &str, instructions: &str| {
+            let (host, processor) = (host.into(), processor.into());
+            let machine = Machine { host, processor, instructions: instructions.into() };
+            let mut run = trained(&[100.0, 101.0, 102.0], 0.0);
+            run.cost.machines = vec![machine];
+            run
+        };
+        let said = |results: &Results| {
+            let words =
+                results.evidence().into_iter().find(|said| said.contains("kinds of machines"));
+            (words, results.speed_in_words().unwrap())
+        };
+        let alike = results(["a", "b", "c"].map(|host| on(host, "one", "AVX2")));
+        assert_eq!(said(&alike).0, None);
+        assert!(said(&alike).1.starts_with("All train equally fast"), "{:?}", said(&alike));
+
+        let mixed = [on("a", "one", "AVX2"), on("b", "other", "AVX-512"), on("c", "one", "AVX2")];
+        let (words, speed) = said(&results(mixed));
+        let expected = "cells come from different kinds of machines, one with AVX2 (a, c) for none, polar; \
+                        other with AVX-512 (b) for rotary: their speeds cannot be compared, and other instruction sets \
+                        round otherwise, so that losses differ a little by machine, too";
+        assert_eq!(words.as_deref(), Some(expected));
+        assert!(speed.starts_with("Nothing is said about speed"), "{speed}");
     }
 
     #[test]

@@ -194,6 +194,10 @@ impl Trainer {
         observer: &mut dyn Observer,
     ) -> Result<Ending, Error> {
         let training = self.settings.training.clone();
+        // Taken up again after it had stopped early, it is as far as it was to go.
+        if training.patience > 0 && self.progress.stale >= training.patience {
+            return Ok(Ending::EarlyStopped);
+        }
         let mut speed = Speed::new();
         while self.progress.step < training.steps {
             if interrupt.requested() {
