@@ -174,7 +174,7 @@ fn loss_label(results: &Results) -> String {
 /// The unit of an axis, with a warning where curves must not be held against each other.
 fn unit(results: &Results, measure: Measure) -> String {
     let warning = if results.not_ranked.is_some() { " (not comparable)" } else { "" };
-    format!("{}{warning}", measure.unit())
+    format!("{}{warning}", results.unit(measure))
 }
 
 fn trained(results: &Results) -> impl Iterator<Item = &CellResult> {
