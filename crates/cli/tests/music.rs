@@ -135,9 +135,9 @@ fn comparisons_of_performances_are_in_nats_per_event() {
     let command =
         [&["compare", "--preset", "piano", "--data", "pieces"], &over[..], &SMALL].concat();
     let (out, _) = works(at, &command);
-    assert!(out.contains("Loss in nats per event."), "{out}");
+    assert!(out.contains(" nats per event, followed by "), "{out}");
     let report = fs::read_to_string(at.join("compared/report.html")).unwrap();
-    assert!(report.contains("nats per event"), "the report names events");
+    assert!(report.contains("Loss in nats per event."), "the report names events");
     assert!(!report.contains("different held-out data"), "other keys are for training only");
 }
 

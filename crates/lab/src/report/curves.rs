@@ -100,7 +100,7 @@ fn at_lengths(results: &Results) -> Lines {
     let first = results.cells.iter().flat_map(CellResult::runs).next();
     Lines {
         title: "Loss against length".into(),
-        x: Axis::log("tokens of a window"),
+        x: Axis::log(format!("{}s of a window", results.unit)),
         y: within_sight(Axis::linear(loss_label(results)), &series),
         series,
         marks: true,
