@@ -20,6 +20,7 @@ mod corpus;
 mod embedded;
 mod encode;
 mod error;
+pub mod music;
 mod read;
 pub mod settings;
 mod split;

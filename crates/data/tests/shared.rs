@@ -6,6 +6,7 @@ use std::{io::Write, path::PathBuf};
 
 use whatwhere_data::{
     BatchSettings, BatchSize, Batches, Corpus, DataSettings, Split, Tokenizer, TokenizerSettings,
+    music::Music,
     settings::{Bpe, Bytes, Characters, Chorales, Fasta, Pairs, Text},
     task::ListOps,
 };
@@ -56,6 +57,24 @@ fn chorales_have_the_measured_tokens() {
     let batches = Batches::new(&corpus, Split::Train, &settings).unwrap();
     assert_eq!(batches.batches_per_epoch(), 58);
     assert!(batches.get(10).unwrap().length <= 2048);
+}
+
+#[test]
+fn every_chorale_comes_back_from_the_midi_file_that_plays_it() {
+    let Some(path) = shared("jsb_chorales/Jsb16thSeparated.json") else { return };
+    let chorales = Chorales { path };
+    let corpus = load(DataSettings::of(chorales.clone()));
+    // A window holds the longest piece, so that every row is one, without its last token.
+    let settings = BatchSettings { batch: BatchSize::Rows(1), length: 4096, ..Default::default() };
+    for split in [Split::Train, Split::Valid, Split::Test] {
+        for batch in Batches::new(&corpus, split, &settings).unwrap().evaluation(None) {
+            let batch = batch.unwrap();
+            let mut piece = batch.tokens.clone();
+            piece.extend(batch.targets.last());
+            let played = chorales.play(&piece).unwrap();
+            assert_eq!(chorales.tokens("played", &played.midi).unwrap(), piece);
+        }
+    }
 }
 
 #[test]

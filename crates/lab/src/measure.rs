@@ -118,9 +118,11 @@ impl Measure {
 /// What decides which data are measured on, and nothing else.
 fn held_out(data: &DataSettings) -> DataSettings {
     let mut data = DataSettings { tokenizer: None, objective: None, cache: None, ..data.clone() };
+    data.source = data.source.unaugmented();
     data.examples.train = 0;
     let has_test = data.test_share > 0.0;
     if let Source::Text(whatwhere_data::settings::Text { path, valid, test, .. })
+    | Source::Midi(whatwhere_data::settings::Midi { path, valid, test, .. })
     | Source::Fasta(whatwhere_data::settings::Fasta { path, valid, test, .. }) = &mut data.source
         && (test.is_some() || (valid.is_some() && !has_test))
     {

@@ -53,11 +53,18 @@ pub struct Results {
     pub baseline_missing: Option<String>,
     /// What is ranked by.
     pub measure: Measure,
+    /// What a token is called: `token`, or `event` of a performance.
+    #[serde(default = "token")]
+    pub unit: String,
     /// Why cells are not ranked, in words; they are then in the order of the grid.
     #[serde(default)]
     pub not_ranked: Option<String>,
     /// In the order of the grid.
     pub cells: Vec<CellResult>,
+}
+
+fn token() -> String {
+    "token".into()
 }
 
 /// What became of a cell.
@@ -124,6 +131,11 @@ pub const SOLVED: f64 = 0.95;
 pub const LIFTED: f64 = 0.75;
 
 impl Results {
+    /// What a figure of a measure counts, by what the tokens are called.
+    pub(crate) fn unit(&self, measure: Measure) -> String {
+        measure.unit().replace("token", &self.unit)
+    }
+
     /// Sums up outcomes, one for each cell.
     pub fn of(
         comparison: &Comparison,
@@ -159,6 +171,7 @@ impl Results {
             baseline: String::new(),
             baseline_missing: None,
             measure,
+            unit: first.map_or_else(token, |settings| settings.data.source.unit().into()),
             not_ranked,
             cells: cells
                 .iter()

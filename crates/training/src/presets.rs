@@ -59,6 +59,7 @@ presets! {
     "translation",
     "masked",
     "music",
+    "piano",
     "genome",
     "long",
     "tasks",

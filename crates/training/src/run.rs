@@ -223,7 +223,8 @@ impl Run {
         Ok(text.said)
     }
 
-    /// What a text without a prompt begins with: a token that says so, the end of a line, or any, as the seed will have it.
+    /// What a text without a prompt begins with: a token that says so, the end of a line, a note that a piece may begin with,
+    /// or any, as the seed will have it.
     fn first_token(&self, tokenizer: &Tokenizer, seed: u64) -> u32 {
         if let Some(begin) = tokenizer.begin().filter(|_| self.imported.is_some()) {
             return begin;
@@ -232,7 +233,8 @@ impl Run {
             Ok([line]) if Some(*line) != tokenizer.unknown() => Some(*line),
             _ => None,
         };
-        tokenizer.end().or(tokenizer.begin()).or_else(line).unwrap_or_else(|| {
+        let note = || self.settings.data.source.music().and_then(|music| music.first(seed));
+        tokenizer.end().or(tokenizer.begin()).or_else(line).or_else(note).unwrap_or_else(|| {
             let all = 0..tokenizer.vocabulary() as u32;
             let words: Vec<u32> = all.filter(|token| !tokenizer.is_special(*token)).collect();
             words[Random::new(&[seed]).below(words.len())]

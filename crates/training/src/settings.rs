@@ -226,6 +226,7 @@ impl RunSettings {
             Source::Fasta(fasta) => {
                 (fasta.path, fasta.valid, fasta.test) = (path.into(), None, None);
             }
+            Source::Midi(midi) => (midi.path, midi.valid, midi.test) = (path.into(), None, None),
             Source::Chorales(chorales) if path.is_dir() => *chorales = chorales.in_folder(path)?,
             Source::Chorales(chorales) => chorales.path = path.into(),
             Source::ListOps(listops) => listops.path = Some(path.into()),

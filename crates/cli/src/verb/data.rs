@@ -140,6 +140,7 @@ struct Sample {
 fn describe(args: &Describe) -> anyhow::Result<()> {
     let settings = args.settings.read()?;
     let corpus = train::load(&settings, &Interrupt::default())?;
+    corpus.describe().left_out().iter().for_each(|said| say!("{said}"));
     let figures = |(split, part): (&Split, &whatwhere_data::Part)| {
         let pairs = corpus.pairs(*split).unwrap_or_default();
         let mean = part.tokens as f64 / part.documents as f64;

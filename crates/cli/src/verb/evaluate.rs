@@ -13,7 +13,10 @@ use whatwhere_training::{
     interrupt::Interrupt, trainer,
 };
 
-use crate::verb::{train, weights::Computed};
+use crate::{
+    say::say,
+    verb::{train, weights::Computed},
+};
 
 /// What to evaluate on.
 #[derive(Args, Clone, Debug)]
@@ -83,6 +86,7 @@ pub(crate) fn run(args: &Evaluate) -> anyhow::Result<()> {
         settings.data.tokenizer = Some(tokens.into());
     }
     let corpus = train::load(&settings, &Interrupt::default())?;
+    corpus.describe().left_out().iter().for_each(|said| say!("{said}"));
     if args.data.is_some() && !corpus.has(split) {
         split = Split::Train;
     }
@@ -109,17 +113,20 @@ pub(crate) fn run(args: &Evaluate) -> anyhow::Result<()> {
         figures.bleu_signature = Some(score.signature);
         figures.chrf = Some(chrf::Settings::default().corpus(&targets, &references)?.score);
     }
-    print(args, &figures)
+    print(args, &figures, settings.data.source.unit())
 }
 
-fn print(args: &Evaluate, figures: &Figures) -> anyhow::Result<()> {
+fn print(args: &Evaluate, figures: &Figures, unit: &str) -> anyhow::Result<()> {
     let mut out = io::stdout();
     if args.json {
         writeln!(out, "{}", serde_json::to_string(figures)?)?;
         return Ok(());
     }
     let Evaluation { loss, perplexity, bits_per_byte, accuracy, tokens } = figures.evaluation;
-    writeln!(out, "loss\t{loss:.4}")?;
+    match unit {
+        "token" => writeln!(out, "loss\t{loss:.4}")?,
+        unit => writeln!(out, "loss\t{loss:.4}\tnats per {unit}")?,
+    }
     writeln!(out, "perplexity\t{perplexity:.3}")?;
     if let Some(bits) = bits_per_byte {
         writeln!(out, "bits per byte\t{bits:.4}")?;
@@ -130,11 +137,11 @@ fn print(args: &Evaluate, figures: &Figures) -> anyhow::Result<()> {
             writeln!(out, "int8 costs\t{:+.5} bits per byte\tf32 has {f32:.5}", int8 - f32)?;
         }
         Some((f32, None)) => {
-            writeln!(out, "int8 costs\t{:+.5} nats per token\tf32 has {f32:.5}", loss - f32)?;
+            writeln!(out, "int8 costs\t{:+.5} nats per {unit}\tf32 has {f32:.5}", loss - f32)?;
         }
     }
     writeln!(out, "accuracy\t{accuracy:.4}")?;
-    writeln!(out, "tokens\t{tokens}")?;
+    writeln!(out, "{unit}s\t{tokens}")?;
     if let (Some(score), Some(signature)) = (figures.bleu, &figures.bleu_signature) {
         writeln!(out, "BLEU\t{score:.2}\t{signature}")?;
     }

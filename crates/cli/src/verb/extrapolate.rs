@@ -59,6 +59,7 @@ pub(crate) fn run(args: &Extrapolate) -> anyhow::Result<()> {
         let run = Run::open(path)?;
         let trained = run.settings.training.length;
         let (corpus, split) = corpus_of(&folder, args.data.as_deref())?;
+        corpus.describe().left_out().iter().for_each(|said| say!("{said}"));
         let unit = Unit::of(&corpus, split);
         let lengths = match (args.lengths.is_empty(), unit) {
             (true, Unit::Window) => {
@@ -69,7 +70,8 @@ pub(crate) fn run(args: &Extrapolate) -> anyhow::Result<()> {
             (false, _) => args.lengths.clone(),
         };
         if unit != Unit::Window {
-            say!("{}: lengths are {}", path.display(), unit.name());
+            let counted = unit.name().replace("token", run.settings.data.source.unit());
+            say!("{}: lengths are {counted}", path.display());
         }
         let lengths = Lengths { lengths, tokens: args.tokens, scalings: !args.plain };
         let name = path.display().to_string();

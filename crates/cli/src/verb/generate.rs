@@ -10,7 +10,10 @@ use clap::Args;
 use serde_json::json;
 use whatwhere_training::{Generation, Run, Sampling};
 
-use crate::{say::say, verb::weights::Computed};
+use crate::{
+    say::say,
+    verb::{piece::Piece, weights::Computed},
+};
 
 /// What to go on from, and how.
 #[derive(Args, Clone, Debug)]
@@ -20,6 +23,15 @@ pub(crate) struct Generate {
     /// Text to go on after; `-` reads it from standard input, without it the model begins.
     #[arg(default_value = "")]
     prompt: String,
+    /// Go on after this MIDI file, with a run of chorales or MIDI.
+    #[arg(long = "continue", value_name = "FILE", conflicts_with = "prompt")]
+    begun: Option<PathBuf>,
+    /// Write a MIDI file that plays, with a run of chorales or MIDI: what was given and what follows.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Replace a file of that name.
+    #[arg(long, requires = "out")]
+    force: bool,
     /// Tokens at the most.
     #[arg(long, default_value_t = 200)]
     tokens: usize,
@@ -52,6 +64,7 @@ pub(crate) struct Generate {
 }
 
 pub(crate) fn run(args: &Generate) -> anyhow::Result<()> {
+    let music = Piece::of(args.begun.as_deref(), args.out.as_deref(), args.force)?;
     let run = args.computed.open(&args.run)?;
     let mut prompt = args.prompt.clone();
     if prompt == "-" {
@@ -70,8 +83,11 @@ pub(crate) fn run(args: &Generate) -> anyhow::Result<()> {
         limit: args.tokens,
         stop: args.stop.clone(),
     };
-    warn_of_cut(&run, &prompt)?;
     let mut out = io::stdout();
+    if let Some(piece) = music {
+        return piece.write(&run, &prompt, &generation, args.json);
+    }
+    warn_of_cut(&run, &prompt)?;
     if args.json {
         let text = run.generate(&prompt, &generation, |_| ControlFlow::Continue(()))?;
         writeln!(out, "{}", json!({ "prompt": prompt, "text": text }))?;

@@ -14,6 +14,7 @@ pub(crate) mod generate;
 pub(crate) mod import;
 pub(crate) mod logits;
 pub(crate) mod merge;
+pub(crate) mod piece;
 pub(crate) mod quantize;
 pub(crate) mod reproduce;
 pub(crate) mod show;

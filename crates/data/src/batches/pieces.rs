@@ -1,11 +1,11 @@
-//! Batches of pieces of music: each epoch every piece once; longer ones are cropped at the start of a step.
+//! Batches of pieces of music: each epoch every piece once; longer ones are cropped at the start of a step, and in
+//! training moved to another key or tempo where the source says so.
 
 use whatwhere_random::Random;
 
 use super::{BatchSettings, Row, masked::hide};
 use crate::{
-    corpus::{Content, Corpus, Split},
-    read::VOICES,
+    corpus::{Content, Corpus, Pieces, Split},
     settings::Objective,
 };
 
@@ -27,6 +27,9 @@ impl PieceRows {
 
     pub(super) fn rows(&self, corpus: &Corpus, step: u64, rows: usize) -> Vec<Row> {
         let pieces = self.all(corpus);
+        let stride = of(corpus).map_or(1, |pieces| pieces.stride);
+        let augment = of(corpus).and_then(|pieces| pieces.augment.as_ref());
+        let augment = augment.filter(|_| self.split == Split::Train);
         let per_epoch = pieces.len().div_ceil(rows) as u64;
         let (epoch, batch) = (step / per_epoch, (step % per_epoch) as usize);
         let mut order: Vec<usize> = (0..pieces.len()).collect();
@@ -37,8 +40,14 @@ impl PieceRows {
                 let piece = &pieces[index];
                 let mut random = Random::new(&[self.seed, epoch, index as u64]);
                 let spare = piece.len().saturating_sub(self.span(corpus));
-                let start = random.below(spare / VOICES + 1) * VOICES;
-                self.row(corpus, &piece[start..], &mut random)
+                let start = random.below(spare / stride + 1) * stride;
+                match augment {
+                    None => self.row(corpus, &piece[start..], &mut random),
+                    Some(augment) => {
+                        let piece = augment.apply(&piece[start..], self.span(corpus), &mut random);
+                        self.row(corpus, &piece, &mut random)
+                    }
+                }
             })
             .collect()
     }
@@ -80,9 +89,15 @@ impl PieceRows {
     }
 
     fn all<'a>(&self, corpus: &'a Corpus) -> &'a [Vec<u32>] {
-        match corpus.content() {
-            Content::Pieces(splits) => splits.get(&self.split).map_or(&[], Vec::as_slice),
-            _ => &[],
-        }
+        let pieces = of(corpus).and_then(|pieces| pieces.splits.get(&self.split));
+        pieces.map_or(&[], Vec::as_slice)
+    }
+}
+
+/// The pieces of a corpus that has some.
+fn of(corpus: &Corpus) -> Option<&Pieces> {
+    match corpus.content() {
+        Content::Pieces(pieces) => Some(pieces),
+        _ => None,
     }
 }

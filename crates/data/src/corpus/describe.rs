@@ -34,6 +34,11 @@ pub struct Description {
     pub vocabulary: usize,
     /// What each split has.
     pub splits: BTreeMap<Split, Part>,
+    /// What a token is called: `token`, or `event` of a performance.
+    pub unit: &'static str,
+    /// Files that could not be read and are left out, each with the reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
 }
 
 /// How much there is in a split.
@@ -53,6 +58,9 @@ pub struct Part {
 /// Documents that are named.
 pub(crate) const NAMED: usize = 5;
 
+/// Files that are named where they are left out.
+const MOST_NAMED: usize = 20;
+
 /// Tokens below which a mean over them says little: at two nats of spread its error is above 0.03.
 const FEW: u64 = 4096;
 
@@ -67,18 +75,40 @@ impl Split {
 }
 
 impl Description {
-    /// What is held out: a sentence for each split, and a warning where it is too little to rest on.
+    /// A warning that names and counts the files that are left out, if there are any.
+    pub fn left_out(&self) -> Option<String> {
+        let named = self.left_out.iter().take(MOST_NAMED).map(String::as_str);
+        let named = named.collect::<Vec<_>>().join("; ");
+        match self.left_out.len() {
+            0 => None,
+            1 => Some(format!("warning: 1 file is left out: {named}")),
+            count => {
+                let more = match count.saturating_sub(MOST_NAMED) {
+                    0 => String::new(),
+                    more => format!("; and {more} more"),
+                };
+                Some(format!("warning: {count} files are left out: {named}{more}"))
+            }
+        }
+    }
+
+    /// What is held out: a sentence for each split, and a warning where it is too little to rest on or where files are left out.
     pub fn held_out(&self) -> Vec<String> {
+        self.left_out().into_iter().chain(self.held_out_splits()).collect()
+    }
+
+    fn held_out_splits(&self) -> Vec<String> {
         let held = || self.splits.iter().filter(|(split, _)| **split != Split::Train);
         if held().next().is_none() {
             return vec!["nothing is held out: no loss is measured on unseen data".into()];
         }
-        let sentences = held().map(|(split, part)| part.sentence(*split));
+        let sentences = held().map(|(split, part)| part.sentence(*split, self.unit));
         let few = held().filter(|(_, part)| (1..FEW).contains(&part.tokens)).map(|(split, part)| {
             format!(
-                "warning: only {} tokens are held out for {}, and a loss on fewer than {FEW} says little; \
+                "warning: only {} {}s are held out for {}, and a loss on fewer than {FEW} says little; \
                  use more text, a larger data.{}_share or a file of its own",
                 part.tokens,
+                self.unit,
                 split.purpose(),
                 split.name()
             )
@@ -88,14 +118,16 @@ impl Description {
 }
 
 impl Part {
-    fn sentence(&self, split: Split) -> String {
+    fn sentence(&self, split: Split, unit: &str) -> String {
         let mut said = format!("held out for {}: ", split.purpose());
         if self.tokens > 0 {
-            said += &format!("{} tokens in ", self.tokens);
+            said += &format!("{} {unit}s in ", self.tokens);
         }
         said += &match (self.documents, self.bytes) {
             (1, 1..) => "1 document".into(),
             (many, 1..) => format!("{many} documents"),
+            (1, 0) if self.tokens > 0 => "1 piece".into(),
+            (many, 0) if self.tokens > 0 => format!("{many} pieces"),
             (many, 0) => format!("{many} examples"),
         };
         if !self.names.is_empty() {
@@ -119,7 +151,7 @@ impl fmt::Display for Description {
                 many => write!(f, " {many} documents")?,
             }
             if part.tokens > 0 {
-                write!(f, ", {} tokens", part.tokens)?;
+                write!(f, ", {} {}s", part.tokens, self.unit)?;
             }
             if part.bytes > 0 {
                 write!(f, ", {} bytes", part.bytes)?;

@@ -1,4 +1,4 @@
-//! Corpora of sequences with a start and an end of their own: pieces of music, examples of tasks.
+//! Corpora of examples of tasks.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,36 +8,16 @@ use std::{
 use whatwhere_random::{Fingerprint, Random};
 use whatwhere_settings::Refuses;
 
-use super::{Content, Corpus, Part, Split, present};
+use super::{Content, Corpus, Part, Split};
 use crate::{
-    Error, Result,
-    read::{self, Pieces},
-    settings::{Chorales, DataSettings, Examples, Objective},
+    Error, Result, read,
+    settings::{DataSettings, Examples, Objective},
     split::{Shares, by_document},
     task::Example,
     tokenizer::{Special, Tokenizer},
 };
 
 impl Corpus {
-    pub(super) fn of_chorales(chorales: &Chorales, settings: &DataSettings) -> Result<Self> {
-        present("source.path", &chorales.path)?;
-        let Pieces { splits, symbols } = read::chorales(&chorales.path)?;
-        let tokenizer = Tokenizer::of_words(&symbols, &of_examples(settings))?;
-        let mut hash = Fingerprint::new();
-        let mut parts: BTreeMap<Split, Part> = BTreeMap::new();
-        for (split, pieces) in &splits {
-            hash.add(split.name().as_bytes());
-            let part = parts.entry(*split).or_default();
-            for piece in pieces {
-                hash.add(&piece.iter().map(|&token| token as u8).collect::<Vec<u8>>());
-                part.documents += 1;
-                part.tokens += piece.len() as u64;
-            }
-        }
-        hash.add(tokenizer.to_json()?.as_bytes());
-        Ok(Self::new(tokenizer, Content::Pieces(splits), parts, hash.finish(), settings))
-    }
-
     pub(super) fn of_task(settings: &DataSettings) -> Result<Self> {
         let source = settings.source.clone();
         let Some(task) = source.task() else {
@@ -108,7 +88,7 @@ pub(crate) fn example_random(split: Split, number: u64) -> Random {
 }
 
 /// Special tokens for rows of different lengths.
-fn of_examples(settings: &DataSettings) -> Vec<Special> {
+pub(super) fn of_examples(settings: &DataSettings) -> Vec<Special> {
     let mut specials = vec![Special::Padding];
     match settings.objective() {
         Objective::NextToken(_) | Objective::Prefix(_) => {}

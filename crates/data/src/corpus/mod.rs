@@ -3,6 +3,7 @@
 mod describe;
 mod examples;
 mod pairs;
+mod pieces;
 
 use std::{
     collections::BTreeMap,
@@ -15,6 +16,7 @@ pub(crate) use describe::NAMED;
 pub use describe::{Description, Part, Split};
 pub(crate) use examples::example_random;
 pub use pairs::Pair;
+pub(crate) use pieces::Pieces;
 use whatwhere_settings::Refuses;
 
 use crate::{
@@ -39,6 +41,8 @@ struct Inner {
     content: Content,
     parts: BTreeMap<Split, Part>,
     fingerprint: u64,
+    /// What a token is called.
+    unit: &'static str,
 }
 
 /// What there is, by the way batches are made of it.
@@ -49,7 +53,7 @@ pub(crate) enum Content {
     /// Sentences and their translations.
     Pairs(BTreeMap<Split, Vec<Pair>>),
     /// Sequences with a start and an end of their own.
-    Pieces(BTreeMap<Split, Vec<Vec<u32>>>),
+    Pieces(Pieces),
     /// Examples made when they are asked for.
     Task(Source),
     /// Examples read from a file.
@@ -89,6 +93,7 @@ impl Corpus {
             }
             Source::Pairs(pairs) => Self::of_pairs(pairs, settings, watch),
             Source::Chorales(chorales) => Self::of_chorales(chorales, settings),
+            Source::Midi(midi) => Self::of_midi(midi, settings, watch),
             Source::ListOps(ListOps { path: Some(path), .. }) => Self::of_listops(path, settings),
             _ => Self::of_task(settings),
         }
@@ -168,14 +173,19 @@ impl Corpus {
     /// Tokens of the longest piece of a split; none if there are no pieces.
     pub fn longest_piece(&self, split: Split) -> Option<usize> {
         match &self.0.content {
-            Content::Pieces(splits) => splits.get(&split)?.iter().map(Vec::len).max(),
+            Content::Pieces(pieces) => pieces.splits.get(&split)?.iter().map(Vec::len).max(),
             _ => None,
         }
     }
 
     /// How much there is of everything.
     pub fn describe(&self) -> Description {
-        Description { vocabulary: self.vocabulary(), splits: self.0.parts.clone() }
+        let left_out = match &self.0.content {
+            Content::Pieces(pieces) => pieces.left_out.clone(),
+            _ => Vec::new(),
+        };
+        let (vocabulary, splits) = (self.vocabulary(), self.0.parts.clone());
+        Description { vocabulary, splits, unit: self.0.unit, left_out }
     }
 
     /// Documents, pairs, pieces or examples of a split.
@@ -194,8 +204,8 @@ impl Corpus {
         fingerprint: u64,
         settings: &DataSettings,
     ) -> Self {
-        let objective = settings.objective();
-        Self(Arc::new(Inner { tokenizer, objective, content, parts, fingerprint }))
+        let (objective, unit) = (settings.objective(), settings.source.unit());
+        Self(Arc::new(Inner { tokenizer, objective, content, parts, fingerprint, unit }))
     }
 
     fn stream(sorted: Sorted, settings: &DataSettings, watch: Watch) -> Result<Self> {

@@ -51,6 +51,7 @@ impl Corpus {
             content: Content::Pairs([(split, pairs)].into()),
             parts: [(split, part)].into(),
             fingerprint: self.0.fingerprint,
+            unit: self.0.unit,
         }))
     }
 

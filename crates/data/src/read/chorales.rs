@@ -8,18 +8,19 @@ use crate::{Error, Result, corpus::Split};
 
 /// Voices in each step.
 pub(crate) const VOICES: usize = 4;
-const LOWEST: i64 = 21; // the piano's lowest A as a MIDI pitch
-const HIGHEST: i64 = 108; // its highest C
-const SILENCE: u32 = (HIGHEST - LOWEST + 1) as u32;
+pub(crate) const LOWEST: i64 = 21; // the piano's lowest A as a MIDI pitch
+pub(crate) const HIGHEST: i64 = 108; // its highest C
+/// The token of a voice that is silent.
+pub(crate) const SILENCE: u32 = (HIGHEST - LOWEST + 1) as u32;
 
 /// Pieces of tokens in raster order, and the symbols of the tokens.
-pub(crate) struct Pieces {
+pub(crate) struct Grids {
     pub(crate) splits: BTreeMap<Split, Vec<Vec<u32>>>,
     pub(crate) symbols: Vec<String>,
 }
 
 /// Reads the pieces of all splits.
-pub(crate) fn chorales(path: &Path) -> Result<Pieces> {
+pub(crate) fn chorales(path: &Path) -> Result<Grids> {
     let name = path.display().to_string();
     let text = whole(&name, &mut open(path)?.1)?;
     let file: BTreeMap<String, Vec<Vec<Vec<f64>>>> = serde_json::from_str(&text).map_err(|e| {
@@ -49,7 +50,7 @@ pub(crate) fn chorales(path: &Path) -> Result<Pieces> {
         return Err(Error::content(&name, "has no pieces in train"));
     }
     let symbols = (LOWEST..=HIGHEST).map(|pitch| pitch.to_string()).chain(["silence".into()]);
-    Ok(Pieces { splits, symbols: symbols.collect() })
+    Ok(Grids { splits, symbols: symbols.collect() })
 }
 
 fn tokens(at: &str, steps: &[Vec<f64>]) -> Result<Vec<u32>> {

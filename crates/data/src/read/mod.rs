@@ -8,6 +8,7 @@ mod chorales;
 mod compressed;
 mod fasta;
 mod listops;
+mod midi;
 mod pairs;
 mod parquet;
 mod table;
@@ -19,10 +20,11 @@ use std::{
     path::Path,
 };
 
-pub(crate) use chorales::{Pieces, VOICES, chorales};
+pub(crate) use chorales::{Grids, HIGHEST, LOWEST, SILENCE, VOICES, chorales};
 pub(crate) use compressed::zstandard;
 pub(crate) use fasta::fasta;
 pub(crate) use listops::listops;
+pub(crate) use midi::{Performances, Piece, performances};
 pub(crate) use pairs::{Sides, pairs};
 
 use crate::{Error, Result};

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use whatwhere_settings::{Refuses, choice, schema::in_order};
 
 pub use objective::{Examples, Masked, NextToken, Prefix, Translate};
-pub use source::{Chorales, Fasta, Pairs, Text};
+pub use source::{Chorales, Fasta, Midi, Pairs, Text};
 pub use tokens::{Bpe, Bytes, Characters, File, Kmers};
 
 use crate::{
@@ -28,7 +28,7 @@ pub struct DataSettings {
     /// What is read or made; default a text without a path, which the caller supplies.
     pub source: Source,
     /// How text is cut into tokens; default `bytes` for text, `bpe` for pairs, `characters` for FASTA, which `kmers` suit too.
-    /// Chorales and tasks have symbols of their own.
+    /// Music and tasks have symbols of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokenizer: Option<TokenizerSettings>,
     /// What is predicted; default `translate` for pairs, otherwise by the family: `next_token` for a decoder, `masked` for an
@@ -89,9 +89,12 @@ impl DataSettings {
             );
             return Err(Error::setting("valid_share", self.valid_share, reason));
         }
-        if let (Some(_), Source::Chorales(_)) = (&self.tokenizer, &self.source) {
-            let reason = "chorales have a token for every pitch; leave the tokenizer out";
+        if let (Some(_), Some(_)) = (&self.tokenizer, self.source.music()) {
+            let reason = "music has tokens of its own, pitches or events; leave the tokenizer out";
             return Err(Error::setting("tokenizer", self.tokenizer_name(), reason));
+        }
+        if let Source::Midi(midi) = &self.source {
+            midi.check()?;
         }
         if let Some(task) = self.source.task() {
             if self.tokenizer.is_some() {
@@ -124,6 +127,7 @@ impl DataSettings {
         }
         match &mut self.source {
             Source::Text(Text { path, valid, test, .. })
+            | Source::Midi(Midi { path, valid, test, .. })
             | Source::Fasta(Fasta { path, valid, test, .. }) => {
                 paths.push(path);
                 paths.extend(valid.iter_mut().chain(test));
@@ -192,6 +196,7 @@ choice! {
         Text => "text",
         Pairs => "pairs",
         Chorales => "chorales",
+        Midi => "midi",
         Fasta => "fasta",
         IndirectIndexing => "indirect_indexing",
         Copy => "copy",
@@ -235,7 +240,8 @@ impl Source {
     /// The task, where the source is one.
     pub fn task(&self) -> Option<&dyn Task> {
         match self {
-            Self::Text(_) | Self::Pairs(_) | Self::Chorales(_) | Self::Fasta(_) => None,
+            Self::Text(_) | Self::Pairs(_) | Self::Fasta(_) => None,
+            Self::Chorales(_) | Self::Midi(_) => None,
             Self::IndirectIndexing(task) => Some(task),
             Self::Copy(task) => Some(task),
             Self::Reverse(task) => Some(task),
@@ -246,10 +252,20 @@ impl Source {
         }
     }
 
+    /// The same without what only training reads otherwise: two of them are held out alike.
+    pub fn unaugmented(&self) -> Self {
+        let mut source = self.clone();
+        if let Self::Midi(midi) = &mut source {
+            (midi.transpose, midi.stretch) = (0, Vec::new());
+        }
+        source
+    }
+
     /// The most letters, digits, pairs or symbols that a task asks about.
     pub fn longest(&self) -> Option<usize> {
         Some(match self {
-            Self::Text(_) | Self::Pairs(_) | Self::Chorales(_) | Self::Fasta(_) => return None,
+            Self::Text(_) | Self::Pairs(_) | Self::Fasta(_) => return None,
+            Self::Chorales(_) | Self::Midi(_) => return None,
             Self::IndirectIndexing(task) => task.longest,
             Self::Copy(task) => task.longest,
             Self::Reverse(task) => task.longest,
@@ -265,7 +281,8 @@ impl Source {
     pub fn at_length(&self, length: usize) -> Option<Self> {
         let mut source = self.clone();
         let (shortest, longest) = match &mut source {
-            Self::Text(_) | Self::Pairs(_) | Self::Chorales(_) | Self::Fasta(_) => return None,
+            Self::Text(_) | Self::Pairs(_) | Self::Fasta(_) => return None,
+            Self::Chorales(_) | Self::Midi(_) => return None,
             Self::ListOps(ListOps { path: Some(_), .. }) => return None,
             Self::ListOps(task) => {
                 (task.shortest, task.longest) = (length - length / 5, length);

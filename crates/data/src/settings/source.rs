@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use whatwhere_settings::Refuses;
+
+use crate::{Error, Result};
 
 /// Text for a language model: a file, a folder of files, or an archive of them.
 ///
@@ -78,6 +81,44 @@ impl Default for Pairs {
 pub struct Chorales {
     /// The JSON file; no default.
     pub path: PathBuf,
+}
+
+/// Performances from MIDI files, as events of a piano: note-ons, note-offs, time shifts and velocities, 388 in all.
+/// Oore et al. 2018, <https://arxiv.org/abs/1808.03715>; the sustain pedal lengthens notes, drums are left out.
+///
+/// A file is a piece and stays whole in one split. A table with the columns `midi_filename` and `split`, as MAESTRO has it in
+/// `.csv` and `.json`, says which; otherwise the shares apply. What is no whole MIDI file is named and left out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Midi {
+    /// File, folder or archive of `.mid` and `.midi`, compressed or not; no default.
+    pub path: PathBuf,
+    /// File or folder for validation; default none, so that the table or `valid_share` applies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub valid: Option<PathBuf>,
+    /// File or folder for the test; default none, so that the table or `test_share` applies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test: Option<PathBuf>,
+    /// Semitones up or down that training moves a piece at the most, drawn evenly each time; default 0. Music Transformer has 3.
+    pub transpose: u8,
+    /// Factors of time that training draws from each time; default none. Music Transformer has
+    /// `[0.95, 0.975, 1.0, 1.025, 1.05]`.
+    pub stretch: Vec<f64>,
+}
+
+impl Midi {
+    pub(super) fn check(&self) -> Result<()> {
+        if self.transpose > 24 {
+            let reason = "expected at most 24 semitones, two octaves";
+            return Err(Error::setting("source.transpose", self.transpose, reason));
+        }
+        match self.stretch.iter().find(|factor| !(0.25..=4.0).contains(*factor)) {
+            Some(factor) => {
+                Err(Error::setting("source.stretch", factor, "expected factors of 0.25 to 4"))
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 /// Sequences from FASTA; each header starts a document.

@@ -100,7 +100,7 @@ fn at_lengths(results: &Results) -> Lines {
     let first = results.cells.iter().flat_map(CellResult::runs).next();
     Lines {
         title: "Loss against length".into(),
-        x: Axis::log("tokens of a window"),
+        x: Axis::log(format!("{}s of a window", results.unit)),
         y: within_sight(Axis::linear(loss_label(results)), &series),
         series,
         marks: true,
@@ -174,7 +174,7 @@ fn loss_label(results: &Results) -> String {
 /// The unit of an axis, with a warning where curves must not be held against each other.
 fn unit(results: &Results, measure: Measure) -> String {
     let warning = if results.not_ranked.is_some() { " (not comparable)" } else { "" };
-    format!("{}{warning}", measure.unit())
+    format!("{}{warning}", results.unit(measure))
 }
 
 fn trained(results: &Results) -> impl Iterator<Item = &CellResult> {

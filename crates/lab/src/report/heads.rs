@@ -62,8 +62,8 @@ impl Learned {
         }
         if !self.roles.is_empty() {
             html += &format!(
-                "<h3>What heads do</h3>\n<p>Mean weight of each head on keys of a kind, and the nats per token that the model \
-                 loses without it, over the same beginning of the held-out data, first seed. A role needs {THRESHOLD} of the \
+                "<h3>What heads do</h3>\n<p>Mean weight of each head on keys of a kind, and by how many nats the loss grows \
+                 without it, over the same beginning of the held-out data, first seed. A role needs {THRESHOLD} of the \
                  way from a uniform head to one that does nothing else. <code>whatwhere show heads</code> measures more of \
                  them, and on more text.</p>\n{}",
                 self.roles

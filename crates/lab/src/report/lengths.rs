@@ -45,8 +45,8 @@ pub fn save_lengths(runs: &[Read], command: &str, path: &Path) -> Result<(), Err
     });
     let chart = Lines {
         title: "Loss against length, without training".into(),
-        x: Axis::log(unit.name()),
-        y: Axis::linear(format!("loss, {}", measure.unit())),
+        x: Axis::log(named(unit.name(), runs)),
+        y: Axis::linear(format!("loss, {}", named(measure.unit(), runs))),
         series: series.collect(),
         marks: true,
         rule: trained.map(|trained| (trained as f64, "trained".to_owned())),
@@ -72,10 +72,17 @@ pub fn save_lengths(runs: &[Read], command: &str, path: &Path) -> Result<(), Err
     write(path, &page(title, &body))
 }
 
+/// Words on tokens by what the runs call them.
+fn named(words: &str, runs: &[Read]) -> String {
+    let unit = runs.first().map_or("token", |run| run.settings.data.source.unit());
+    words.replace("token", unit)
+}
+
 fn table(runs: &[Read]) -> Table {
     let head =
         ["", "trained at", "scaling", "read at", "nats per token", "bits per byte", "accuracy"];
-    let mut table = Table { head: head.map(Into::into).into(), ..Table::default() };
+    let head = head.map(|words| named(words, runs)).into();
+    let mut table = Table { head, ..Table::default() };
     for run in runs {
         for at in &run.lengths {
             let trained = match run.unit {

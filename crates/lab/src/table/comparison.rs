@@ -71,7 +71,7 @@ impl Results {
             _ => "Mean over seeds, ± half of the 95 % confidence interval.".into(),
         }];
         if self.measure == Measure::Loss {
-            notes.push("Loss in nats per token.".into());
+            notes.push(format!("Loss in {}.", self.unit(Measure::Loss)));
         }
         if is_task {
             notes.push(
@@ -111,7 +111,7 @@ impl Results {
         let mut table = Table { head, ..Table::default() };
         table.notes.push(format!(
             "In {}, read at windows of other lengths without training.",
-            self.measure.at_lengths().unit()
+            self.unit(self.measure.at_lengths())
         ));
         for cell in self.ranking() {
             for curve in cell.length_curves() {

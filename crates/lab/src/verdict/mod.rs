@@ -64,7 +64,7 @@ impl Results {
                     self.budget,
                     marked(&best.name),
                     percent(&best.accuracy?),
-                    self.measure.unit()
+                    self.unit(self.measure)
                 ),
                 false => format!("The task is solved by {}.", list(&names)),
             });
@@ -84,7 +84,7 @@ impl Results {
             "{} has the lowest loss at the trained length: {} {}{gap}.{why}",
             marked(&best.name),
             figure(&summary),
-            self.measure.unit(),
+            self.unit(self.measure),
         ))
     }
 
@@ -122,8 +122,10 @@ impl Results {
                 _ => worse.push(name),
             }
         }
-        let unit =
-            if self.measure.is_loss() { self.measure.unit() } else { "share of the answers" };
+        let unit = match self.measure.is_loss() {
+            true => self.unit(self.measure),
+            false => "share of the answers".into(),
+        };
         let say = |names: Vec<String>, what: &str| {
             let baseline = marked(&self.baseline);
             (!names.is_empty()).then(|| format!("{what} {baseline}, in {unit}: {}.", list(&names)))
@@ -160,7 +162,7 @@ impl Results {
         }
         found.sort_by(|a, b| a.1.total_cmp(&b.1));
         let factor = longest as f64 / trained as f64;
-        let unit = self.measure.at_lengths().unit();
+        let unit = self.unit(self.measure.at_lengths());
         let name = |(name, growth): &(String, f64)| format!("{name} ({growth:+.2})");
         let (hold, lose): (Vec<_>, Vec<_>) = found.iter().partition(|(_, growth)| *growth <= HOLDS);
         let mut words = Vec::new();

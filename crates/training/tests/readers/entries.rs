@@ -9,7 +9,11 @@ use std::{
 };
 
 use tempfile::TempDir;
-use whatwhere_data::{Corpus, DataSettings, Tokenizer};
+use whatwhere_data::{
+    Corpus, DataSettings, Tokenizer,
+    music::Music,
+    settings::{Chorales, Midi},
+};
 use whatwhere_training::{Folder, Run, RunSettings, Trainer, interrupt::Interrupt};
 
 /// A reader: its name, its entry, and a file it reads without complaint.
@@ -28,6 +32,7 @@ pub(crate) const READERS: &[Reader] = &[
     Reader { name: "lines", entry: lines, whole: || LINES.into() },
     Reader { name: "pairs", entry: pairs, whole: || "a\tb\nc d\te f\ng\th\n".into() },
     Reader { name: "chorales", entry: chorales, whole: || CHORALES.into() },
+    Reader { name: "midi", entry: midi, whole: whole_midi },
     Reader { name: "fasta", entry: fasta, whole: || ">one\nACGT\nNNA\n>two\nacgtac\n".into() },
     Reader { name: "listops", entry: listops, whole: || "4\t[MAX 4 3 [MIN 2 3 ] ]\n".into() },
     Reader { name: "gzip", entry: gzip, whole: whole_gzip },
@@ -113,6 +118,27 @@ fn pairs(bytes: &[u8]) -> bool {
 
 fn chorales(bytes: &[u8]) -> bool {
     corpus("kind = 'chorales'", "chorales.json", bytes)
+}
+
+/// As a performance and as a chorale; what was accepted can be played.
+fn midi(bytes: &[u8]) -> bool {
+    let chorales = Chorales::default();
+    if let Ok(tokens) = chorales.tokens("piece.mid", bytes) {
+        chorales.play(&tokens).expect("a chorale that was read");
+    }
+    if let Ok(tokens) = Midi::default().tokens("piece.mid", bytes) {
+        let played = Midi::default().play(&tokens).expect("a piece that was read");
+        let again = Midi::default().tokens("played.mid", &played.midi);
+        assert_eq!(again.ok(), Some(tokens), "a file of ours is read as what it was made of");
+    }
+    corpus("kind = 'midi'", "piece.mid", bytes)
+}
+
+/// Two voices of a chorale, on a tempo and tracks of their own.
+fn whole_midi() -> Vec<u8> {
+    let silence = 88;
+    let steps = [[40, 36, silence, silence], [40, 38, silence, silence], [43, 38, 20, silence]];
+    Chorales::default().play(&steps.concat()).expect("a chorale").midi
 }
 
 fn fasta(bytes: &[u8]) -> bool {
