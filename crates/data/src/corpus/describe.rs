@@ -32,8 +32,14 @@ impl Split {
 pub struct Description {
     /// Number of different tokens.
     pub vocabulary: usize,
+    /// Names of the classes, where something is classified.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<String>,
     /// What each split has.
     pub splits: BTreeMap<Split, Part>,
+    /// What was left out, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// How much there is in a split.
@@ -71,10 +77,13 @@ impl Description {
     pub fn held_out(&self) -> Vec<String> {
         let held = || self.splits.iter().filter(|(split, _)| **split != Split::Train);
         if held().next().is_none() {
-            return vec!["nothing is held out: no loss is measured on unseen data".into()];
+            let nothing = "nothing is held out: no loss is measured on unseen data".into();
+            return self.notes.iter().cloned().chain([nothing]).collect();
         }
         let sentences = held().map(|(split, part)| part.sentence(*split));
-        let few = held().filter(|(_, part)| (1..FEW).contains(&part.tokens)).map(|(split, part)| {
+        // Of texts that are classified each is one prediction, whose error `evaluate` tells.
+        let counts = held().filter(|_| self.classes.is_empty());
+        let few = counts.filter(|(_, part)| (1..FEW).contains(&part.tokens)).map(|(split, part)| {
             format!(
                 "warning: only {} tokens are held out for {}, and a loss on fewer than {FEW} says little; \
                  use more text, a larger data.{}_share or a file of its own",
@@ -83,7 +92,7 @@ impl Description {
                 split.name()
             )
         });
-        sentences.chain(few).collect()
+        self.notes.iter().cloned().chain(sentences).chain(few).collect()
     }
 }
 

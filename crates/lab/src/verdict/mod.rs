@@ -80,8 +80,12 @@ impl Results {
             }
             _ => "",
         };
+        let first = match self.measure {
+            Measure::ClassAccuracy => "highest accuracy",
+            _ => "lowest loss at the trained length",
+        };
         Some(format!(
-            "{} has the lowest loss at the trained length: {} {}{gap}.{why}",
+            "{} has the {first}: {} {}{gap}.{why}",
             marked(&best.name),
             figure(&summary),
             self.measure.unit(),
@@ -117,8 +121,11 @@ impl Results {
                 _ => worse.push(name),
             }
         }
-        let unit =
-            if self.measure.is_loss() { self.measure.unit() } else { "share of the answers" };
+        let unit = match self.measure {
+            Measure::Accuracy => "share of the answers",
+            Measure::ClassAccuracy => "share of the texts",
+            measure => measure.unit(),
+        };
         let say = |names: Vec<String>, what: &str| {
             let baseline = marked(&self.baseline);
             (!names.is_empty()).then(|| format!("{what} {baseline}, in {unit}: {}.", list(&names)))

@@ -95,9 +95,9 @@ mod tests {
         let quality = Evaluation {
             loss: 1.0,
             perplexity: 1f64.exp(),
-            bits_per_byte: None,
             accuracy: 0.5,
             tokens: 9,
+            ..Evaluation::default()
         };
         Trained {
             seed: 0,
@@ -106,6 +106,7 @@ mod tests {
             held_out: Vec::new(),
             split: "valid".into(),
             quality,
+            classification: None,
             bleu: None,
             data: String::new(),
             sample: String::new(),
