@@ -20,8 +20,8 @@ use clap::{Parser, Subcommand};
 use failure::{Ended, Failure};
 use say::say;
 use verb::{
-    compare, config, convert, data, doctor, embed, evaluate, export, extrapolate, fill, generate,
-    import, logits, merge, quantize, reproduce, show, train, translate,
+    classify, compare, config, convert, data, doctor, embed, evaluate, export, extrapolate, fill,
+    generate, import, logits, merge, quantize, reproduce, show, train, translate,
 };
 use whatwhere_training::interrupt::EXIT_CODE;
 
@@ -56,9 +56,11 @@ enum Verb {
     Translate(translate::Translate),
     /// Fill `[MASK]` in a text, with probabilities.
     Fill(fill::Fill),
+    /// Tell the class of texts, with probabilities.
+    Classify(classify::Classify),
     /// Turn each line of standard input into a vector.
     Embed(embed::Embed),
-    /// Measure a trained run: loss, perplexity, accuracy, BLEU.
+    /// Measure a trained run: loss, perplexity, accuracy, F1, BLEU.
     Evaluate(evaluate::Evaluate),
     /// Train a grid of settings under equal conditions, and report which to use.
     Compare(compare::Compare),
@@ -96,6 +98,7 @@ fn main() -> ExitCode {
         Verb::Generate(args) => generate::run(&args),
         Verb::Translate(args) => translate::run(&args),
         Verb::Fill(args) => fill::run(&args),
+        Verb::Classify(args) => classify::run(&args),
         Verb::Embed(args) => embed::run(&args),
         Verb::Evaluate(args) => evaluate::run(&args),
         Verb::Compare(args) => compare::run(&args),

@@ -131,10 +131,14 @@ impl Observer for Progress {
     }
 
     fn evaluated(&mut self, evaluation: &Evaluation, step: u64, best: bool, _model: &Model) {
-        let Evaluation { loss, perplexity, accuracy, .. } = evaluation;
+        let Evaluation { loss, perplexity, accuracy, macro_f1, .. } = evaluation;
         let mark = if best { ", best so far" } else { "" };
+        let other = match macro_f1 {
+            None => format!("perplexity {perplexity:.2}"),
+            Some(f1) => format!("macro F1 {f1:.3}"),
+        };
         self.bar.say(format!(
-            "step {step}: valid loss {loss:.4}, perplexity {perplexity:.2}, accuracy {accuracy:.3}{mark}"
+            "step {step}: valid loss {loss:.4}, {other}, accuracy {accuracy:.3}{mark}"
         ));
     }
 }

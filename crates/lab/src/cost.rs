@@ -4,6 +4,7 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 use whatwhere_attention::{AttentionSettings, Heads, pattern::PatternContext};
+use whatwhere_data::Objective;
 use whatwhere_kernels::attention::pattern::{Tile, computed_pairs, visible_pairs};
 use whatwhere_training::RunSettings;
 use whatwhere_transformer::{Family, Site};
@@ -36,9 +37,13 @@ impl Flops {
         let mut flops = Self::of_length(settings, settings.training.length)?;
         let model = &settings.model;
         let (width, channels) = (model.width, model.output_channels());
-        let mut weights = channels * vocabulary;
-        if model.output_transform || model.projects_output() {
-            weights += width * channels;
+        let mut weights = 0;
+        // Classes are told once for a text, which is nothing beside its tokens.
+        if !matches!(settings.data.objective(), Objective::Classify(_)) {
+            weights += channels * vocabulary;
+            if model.output_transform || model.projects_output() {
+                weights += width * channels;
+            }
         }
         weights += model.embedding_width.map_or(0, |from| from * width);
         flops.matrices += 2.0 * weights as f64;

@@ -4,7 +4,7 @@
 //! tokens, which bits per byte sets right. Other texts, tasks or objectives ask other questions: no figure compares them.
 
 use serde::{Deserialize, Serialize};
-use whatwhere_data::{DataSettings, Objective, Source, TokenizerSettings};
+use whatwhere_data::{DataSettings, Objective, Source, TokenizerSettings, settings::Classify};
 use whatwhere_training::{Evaluation, RunSettings};
 
 use crate::{grid::Cell, statistics::Verdict};
@@ -17,8 +17,10 @@ pub enum Measure {
     Loss,
     /// Bits per byte of the held-out text; lower is better.
     BitsPerByte,
-    /// Share of right answers; higher is better.
+    /// Share of right answers of a task; higher is better.
     Accuracy,
+    /// Share of texts whose class was told; higher is better.
+    ClassAccuracy,
 }
 
 impl Measure {
@@ -45,12 +47,22 @@ impl Measure {
                  the models"
             ));
         }
-        if all.iter().any(|settings| settings.data.objective() != first.data.objective()) {
+        // Weights of classes change what is learned, and not what is asked for.
+        let asked = |settings: &RunSettings| match settings.data.objective() {
+            Objective::Classify(Classify { classes, .. }) => {
+                Classify { classes, ..Classify::default() }.into()
+            }
+            other => other,
+        };
+        if all.iter().any(|settings| asked(settings) != asked(first)) {
             let named = differ(|data| format!("`{}`", data.objective().name()));
             let named = named.unwrap_or_else(|| "other shares of hidden tokens".into());
             return Err(format!(
                 "they predict different things ({named}), which no figure compares"
             ));
+        }
+        if let Objective::Classify(_) = first.data.objective() {
+            return Ok(Self::ClassAccuracy);
         }
         if first.data.source.task().is_some() {
             return Ok(Self::Accuracy);
@@ -69,6 +81,7 @@ impl Measure {
                     .into(),
             ),
             Objective::NextToken(_) | Objective::Translate(_) => Ok(Self::BitsPerByte),
+            Objective::Classify(_) => Ok(Self::ClassAccuracy),
         }
     }
 
@@ -77,18 +90,18 @@ impl Measure {
         match self {
             Self::Loss => Some(evaluation.loss),
             Self::BitsPerByte => evaluation.bits_per_byte,
-            Self::Accuracy => Some(evaluation.accuracy),
+            Self::Accuracy | Self::ClassAccuracy => Some(evaluation.accuracy),
         }
     }
 
     /// What is measured at other lengths: a loss, also of tasks.
     pub fn at_lengths(self) -> Self {
-        if self == Self::Accuracy { Self::Loss } else { self }
+        if self.is_loss() { self } else { Self::Loss }
     }
 
     /// Whether less is better.
     pub fn is_loss(self) -> bool {
-        self != Self::Accuracy
+        !matches!(self, Self::Accuracy | Self::ClassAccuracy)
     }
 
     /// Whether a difference to the baseline is a gain.
@@ -101,7 +114,7 @@ impl Measure {
         match self {
             Self::Loss => "loss",
             Self::BitsPerByte => "bits per byte",
-            Self::Accuracy => "accuracy",
+            Self::Accuracy | Self::ClassAccuracy => "accuracy",
         }
     }
 
@@ -111,6 +124,7 @@ impl Measure {
             Self::Loss => "nats per token",
             Self::BitsPerByte => "bits per byte",
             Self::Accuracy => "of the answers right",
+            Self::ClassAccuracy => "of the texts right",
         }
     }
 }
@@ -123,6 +137,7 @@ fn held_out(data: &DataSettings) -> DataSettings {
     let has_test = data.test_share > 0.0;
     if let Source::Text(whatwhere_data::settings::Text { path, valid, test, .. })
     | Source::Midi(whatwhere_data::settings::Midi { path, valid, test, .. })
+    | Source::Labeled(whatwhere_data::settings::Labeled { path, valid, test, .. })
     | Source::Fasta(whatwhere_data::settings::Fasta { path, valid, test, .. }) = &mut data.source
         && (test.is_some() || (valid.is_some() && !has_test))
     {
@@ -162,6 +177,12 @@ mod tests {
         );
         assert_eq!(of(bpe, "tokenizer.vocabulary=300,1000"), Ok(Measure::BitsPerByte));
         assert_eq!(of("[data]\nsource = 'copy'", "position=rotary,alibi"), Ok(Measure::Accuracy));
+        let labeled = "[model]\nfamily = 'encoder'\n[data]\nsource = 'labeled'";
+        for axis in ["position=rotary,alibi", "tokenizer=bytes,characters", "pooling=first,mean"] {
+            assert_eq!(of(labeled, axis), Ok(Measure::ClassAccuracy), "{axis}");
+        }
+        let weights = r#"objective={kind="classify"},{kind="classify",class_weights="balanced"}"#;
+        assert_eq!(of(labeled, weights), Ok(Measure::ClassAccuracy));
         let own = "[data]\nsource = { kind = 'text', path = 'a', valid = 'v' }";
         assert_eq!(of(own, "data.source.path=a,b"), Ok(Measure::Loss));
         let own = format!("{own}\ntokenizer = 'bpe'");

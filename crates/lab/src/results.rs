@@ -111,6 +111,12 @@ pub struct CellResult {
     pub bits_per_byte: Option<Summary>,
     /// BLEU, where asked for.
     pub bleu: Option<Summary>,
+    /// Mean of the classes' F1, where classes are told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub macro_f1: Option<Summary>,
+    /// Expected calibration error, where classes are told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibration_error: Option<Summary>,
     /// For tasks: seeds that reached [`SOLVED`] at any evaluation.
     pub solved: Option<usize>,
     /// For tasks: the update at which seeds that did reached [`LIFTED`].
@@ -291,6 +297,8 @@ impl CellResult {
             accuracy: summary(|run| Some(run.quality.accuracy)),
             bits_per_byte: summary(|run| run.quality.bits_per_byte),
             bleu: summary(|run| run.bleu),
+            macro_f1: summary(|run| run.quality.macro_f1),
+            calibration_error: summary(|run| run.quality.calibration_error),
             solved: is_task
                 .then(|| runs.iter().filter(|run| reached(run, SOLVED).is_some()).count()),
             lift_off: Summary::of(&lifted).filter(|_| is_task),
@@ -312,7 +320,7 @@ impl CellResult {
         match measure {
             Measure::Loss => self.loss,
             Measure::BitsPerByte => self.bits_per_byte,
-            Measure::Accuracy => self.accuracy,
+            Measure::Accuracy | Measure::ClassAccuracy => self.accuracy,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Trained run folders: a model that writes, translates or fills blanks, scores text and shows its attention.
+//! Trained run folders: a model that writes, translates, fills blanks or tells classes, scores text and shows its attention.
 
 use std::{
     ops::ControlFlow,
@@ -13,7 +13,7 @@ use whatwhere_lab::{
     heads::{self, ablation},
     show::Reading,
 };
-use whatwhere_training::{Error, Filling, Generation, Run, Sampling, Translation, Weights};
+use whatwhere_training::{Error, Filling, Generation, Input, Run, Sampling, Translation, Weights};
 
 /// A trained model; made by `whatwhere.load`.
 #[pyclass(frozen, module = "whatwhere._native")]
@@ -91,6 +91,23 @@ impl Model {
         let found = py.detach(|| self.run().fill(text, count)).map_err(refused)?;
         let pair = |filling: Filling| (filling.text, filling.probability);
         Ok(found.into_iter().map(|blank| blank.into_iter().map(pair).collect()).collect())
+    }
+
+    /// Names of the classes that it tells.
+    fn classes(&self) -> PyResult<Vec<String>> {
+        self.run().classes().map_err(refused)
+    }
+
+    /// The probability of every class for each text, or pair of texts, and whether its end was not read.
+    fn classify(
+        &self,
+        py: Python,
+        texts: Vec<(String, Option<String>)>,
+    ) -> PyResult<Vec<(Vec<f64>, bool)>> {
+        let input = |(text, second)| Input { text, second };
+        let inputs: Vec<Input> = texts.into_iter().map(input).collect();
+        let found = py.detach(|| self.run().classify(&inputs)).map_err(refused)?;
+        Ok(found.into_iter().map(|found| (found.probabilities, found.is_cut)).collect())
     }
 
     /// Every token of a text after the first, with its log-probability given those before it.

@@ -213,6 +213,46 @@ def test_an_encoder_fills_blanks_as_the_command_line_does(tmp_path):
 
 
 @models
+def test_classes_are_told_as_the_command_line_tells_them(tmp_path):
+    if not BINARY.exists():
+        pytest.skip(f"there is no {BINARY.name} to train a model with; `cargo build --release` makes it")
+    table = tmp_path / "texts.tsv"
+    table.write_text("".join(f"{['good', 'bad'][i % 2]} {i}\t{['pos', 'neg'][i % 2]}\n" for i in range(80)))
+    source = {"path": str(table), "field": "1", "label_field": "2"}
+    folder = trained(
+        tmp_path,
+        f"""
+        [data]
+        tokenizer = "characters"
+        source = {{ kind = "labeled", {", ".join(f"{key} = {json.dumps(value)}" for key, value in source.items())} }}
+        [model]
+        family = "encoder"
+        width = 32
+        layers = 1
+        [training]
+        steps = 60
+        batch = 8
+        length = 12
+        lr = 5e-3
+        evaluate_every = 30
+        """,
+    )
+    model = whatwhere.load(folder)
+    assert model.classes == ["neg", "pos"]
+    texts = ["good 3", "bad 4", "good " * 9]
+    found = model.classify(texts)
+    assert [answer["label"] for answer in found][:2] == ["pos", "neg"]
+    assert [answer["cut"] for answer in found] == [False, False, True]
+    given = "".join(f"{text}\n" for text in texts)
+    theirs = [json.loads(line) for line in run([BINARY, "classify", folder, "--json"], given).splitlines()]
+    assert [answer["label"] for answer in theirs] == [answer["label"] for answer in found]
+    for ours, other in zip(found, theirs):
+        assert ours["probabilities"] == pytest.approx(other["probabilities"], abs=1e-9)
+    with pytest.raises(ValueError, match="expected a list"):
+        model.classify("good")
+
+
+@models
 def test_an_encoder_decoder_translates_as_the_command_line_does(tmp_path):
     words = [("cat", "Katze"), ("dog", "Hund"), ("bird", "Vogel"), ("fish", "Fisch")] * 40
     (tmp_path / "en").write_text("".join(f"the {en}\n" for en, _ in words))

@@ -7,12 +7,13 @@ use whatwhere_transformer::{Model, Segments};
 
 use crate::{
     Error,
+    classification::{Classification, Tally},
     loss::{Loaded, Part},
     statistics,
 };
 
 /// Figures of one evaluation.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// Nats per token that counts.
     pub loss: f64,
@@ -23,8 +24,14 @@ pub struct Evaluation {
     pub bits_per_byte: Option<f64>,
     /// Share of tokens that count whose target is the likeliest.
     pub accuracy: f64,
-    /// Tokens that count.
+    /// Tokens that count, or texts that are told as classes.
     pub tokens: u64,
+    /// Mean of the classes' F1, where classes are told.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub macro_f1: Option<f64>,
+    /// Expected calibration error, where classes are told.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub calibration_error: Option<f64>,
 }
 
 /// Evaluates on at most `limit` batches, all if absent. `bytes_per_token` makes bits per byte of the loss.
@@ -34,14 +41,51 @@ pub fn evaluate(
     limit: Option<usize>,
     bytes_per_token: Option<f64>,
 ) -> Result<Evaluation, Error> {
+    if model.classifier.is_some() {
+        return Ok(tally(model, batches.evaluation(limit))?.evaluation());
+    }
     let parts = loss_by_position(model, batches, limit, &[usize::MAX])?;
     Ok(parts[0].evaluation(bytes_per_token))
 }
 
 /// [`evaluate`] on batches at hand.
 pub fn evaluate_batches(model: &Model, batches: &[Batch]) -> Result<Evaluation, Error> {
-    let parts = by_position(model, batches.iter().cloned().map(Ok), &[usize::MAX])?;
+    let batches = batches.iter().cloned().map(Ok);
+    if model.classifier.is_some() {
+        return Ok(tally(model, batches)?.evaluation());
+    }
+    let parts = by_position(model, batches, &[usize::MAX])?;
     Ok(parts[0].evaluation(None))
+}
+
+/// How well a model tells the classes of these names; refuses one that knows none.
+pub fn classification_of(
+    model: &Model,
+    batches: &Batches,
+    limit: Option<usize>,
+    names: &[String],
+) -> Result<Classification, Error> {
+    Ok(tally(model, batches.evaluation(limit))?.figures(names))
+}
+
+fn tally(
+    model: &Model,
+    batches: impl Iterator<Item = whatwhere_data::Result<Batch>>,
+) -> Result<Tally, Error> {
+    let device = model.device();
+    let mut tally = Tally::new(model.settings().classes);
+    for batch in batches {
+        let loaded = Loaded::new(&batch?, model, &device)?;
+        with_busy_pool(|| loaded.tally(model, &mut tally))?;
+    }
+    match tally.texts() {
+        0 => Err(nothing()),
+        _ => Ok(tally),
+    }
+}
+
+fn nothing() -> Error {
+    Error::Settings("nothing to evaluate: the split holds no batch".into())
 }
 
 /// What a model makes of some positions of every row.
@@ -73,6 +117,8 @@ impl Positions {
             bits_per_byte: bytes_per_token.map(|bytes| statistics::bits_per_byte(loss, 1) / bytes),
             accuracy: right as f64 / positions as f64,
             tokens: positions,
+            macro_f1: None,
+            calibration_error: None,
         }
     }
 }
@@ -113,7 +159,7 @@ fn by_position(
         }
     }
     if parts.iter().all(|part| part.tokens() == 0) {
-        return Err(Error::Settings("nothing to evaluate: the split holds no batch".into()));
+        return Err(nothing());
     }
     Ok(parts)
 }

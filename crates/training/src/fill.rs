@@ -1,21 +1,9 @@
 //! An encoder that is asked: words for blanks, and a vector for a text.
 
 use burn::tensor::activation;
-use whatwhere_transformer::{Family, Mode, Sequences};
+use whatwhere_transformer::{Family, Mode, Pooling, Sequences};
 
 use crate::{BLANK, Error, Filling, Run};
-
-/// How the states of a text become one vector.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pooling {
-    /// The mean over all tokens, as sentence-transformers has it by default.
-    #[default]
-    Mean,
-    /// The first token's, `[CLS]`.
-    First,
-    /// The last token's.
-    Last,
-}
 
 impl Run {
     /// The likeliest tokens for every [`BLANK`] in a text, best first.

@@ -21,7 +21,8 @@
 //!
 //! - [`RunSettings`] is all there is to set; [`presets`] are some that come with the program.
 //! - [`Trainer`] is the loop, [`optimizer`] turns gradients into updates, [`schedule`] says how fast to learn.
-//! - [`Folder`] is what training hands on; [`Run`] opens it, to generate, translate, fill and score.
+//! - [`Folder`] is what training hands on; [`Run`] opens it, to generate, translate, fill, classify and score.
+//! - [`classification`] has the figures of who tells classes.
 //! - [`evaluate`] measures, [`statistics`] turns losses into figures people compare, [`bleu`] and [`chrf`] score
 //!   translations with the figures of sacreBLEU.
 //! - [`journal`] and [`tensorboard`] record a run; both go on after a stop without repeating a step.
@@ -35,6 +36,8 @@ pub mod bleu;
 mod changes;
 mod checkpoint;
 pub mod chrf;
+pub mod classification;
+mod classify;
 mod device;
 mod error;
 mod evaluate;
@@ -65,9 +68,11 @@ pub mod tensorboard;
 pub mod trainer;
 mod weights;
 
+pub use classify::{Classified, Input};
 pub use error::Error;
-pub use evaluate::{Evaluation, Positions, evaluate, evaluate_batches, loss_by_position};
-pub use fill::Pooling;
+pub use evaluate::{
+    Evaluation, Positions, classification_of, evaluate, evaluate_batches, loss_by_position,
+};
 pub use finetune::{Base, Lora, Transfer, merge};
 pub use folder::Folder;
 pub use keys::full_key;
@@ -77,4 +82,4 @@ pub use run::{BLANK, Filling, Generation, Run, Translation};
 pub use settings::{RunSettings, TrainingSettings, set};
 pub use trainer::{Ending, Observer, Record, Trainer};
 pub use weights::{Storage, Weights, quantize};
-pub use whatwhere_transformer::generate::Sampling;
+pub use whatwhere_transformer::{Pooling, generate::Sampling};

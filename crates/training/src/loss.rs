@@ -2,22 +2,24 @@
 
 use burn::tensor::{Device, Int, Tensor, activation};
 use whatwhere_attention::Path;
-use whatwhere_data::Batch;
+use whatwhere_data::{Batch, Labels};
 use whatwhere_transformer::{Mode, Model, Segments, Sequences, fused::Targets};
 
-use crate::Error;
+use crate::{Error, classification::Tally};
 
 /// A batch on a device.
 pub(crate) struct Loaded {
     tokens: Sequences,
     source: Option<Sequences>,
+    /// Whether rows are told as classes, each from one pooled state.
+    tells_classes: bool,
     /// Positions that count, as indices into `rows · length`; nothing if all do.
     counted: Option<Tensor<1, Int>>,
-    /// The same as numbers.
+    /// The same as numbers; of classes the last position of each row, which has been read when the class is told.
     positions: Vec<usize>,
     /// Tokens of a row, padding included.
     length: usize,
-    /// Targets of those positions.
+    /// Targets of those positions: tokens, or classes.
     targets: Vec<u32>,
     /// Their weights; nothing if all are 1.
     weights: Option<Vec<f32>>,
@@ -63,7 +65,11 @@ fn loss(model: &Model, hidden: Tensor<2>, targets: Targets, path: Path) -> Batch
     {
         return BatchLoss { loss, nats: sum.nats, right: sum.correct };
     }
-    composed(model.logits(hidden.unsqueeze_dim(0)).squeeze_dim::<2>(0), targets)
+    let logits = match &model.classifier {
+        None => model.logits(hidden.unsqueeze_dim(0)).squeeze_dim::<2>(0),
+        Some(_) => model.class_logits(hidden, path).expect("the model has classes"),
+    };
+    composed(logits, targets)
 }
 
 /// The loss of `[positions, vocabulary]` logits by the framework's operations.
@@ -99,6 +105,18 @@ impl Loaded {
                 "token {token} is unknown to the model, whose vocabulary has {vocabulary}"
             )));
         }
+        if batch.labels.is_some() != model.classifier.is_some() {
+            return Err(Error::Settings(
+                match model.classifier {
+                    Some(_) => "the model tells classes, and these texts have no labels",
+                    None => "these texts have labels, and the model knows no classes",
+                }
+                .into(),
+            ));
+        }
+        if let Some(labels) = &batch.labels {
+            return Self::labeled(batch, labels, model);
+        }
         let all = batch.weights.iter().all(|weight| *weight == 1.0);
         let positions: Vec<usize> =
             (0..batch.targets.len()).filter(|position| batch.weights[*position] != 0.0).collect();
@@ -114,6 +132,7 @@ impl Loaded {
         tokens.prefixes = batch.prefixes.clone();
         Ok(Self {
             tokens,
+            tells_classes: false,
             source: batch.source.as_ref().map(|source| {
                 let mut sequences = Sequences::new(source.tokens.clone(), batch.rows);
                 sequences.lengths = Some(source.lengths.clone());
@@ -128,6 +147,52 @@ impl Loaded {
             length: batch.length,
             read: (batch.tokens.len() + batch.source.as_ref().map_or(0, |s| s.tokens.len())) as u64,
         })
+    }
+
+    /// Rows that are told as classes.
+    fn labeled(batch: &Batch, labels: &Labels, model: &Model) -> Result<Self, Error> {
+        let classes = model.settings().classes;
+        if let Some(class) = labels.classes.iter().find(|class| **class as usize >= classes) {
+            return Err(Error::Settings(format!(
+                "class {class} is unknown to the model, which has {classes}"
+            )));
+        }
+        let mut tokens = Sequences::new(batch.tokens.clone(), batch.rows);
+        tokens.lengths = Some(batch.lengths.clone());
+        tokens.documents = Some(batch.documents.clone());
+        // Of a pair the second text has the second type, where a model has types.
+        if model.settings().token_types > 1 {
+            let row = |second: &usize| {
+                let second = *second;
+                (0..batch.length).map(move |at| u32::from(at >= second))
+            };
+            tokens.types = Some(labels.seconds.iter().flat_map(row).collect());
+        }
+        let even = labels.weights.iter().all(|weight| *weight == 1.0);
+        let last = batch.lengths.iter().enumerate();
+        Ok(Self {
+            tokens,
+            tells_classes: true,
+            source: None,
+            counted: None,
+            positions: last.map(|(row, length)| row * batch.length + length - 1).collect(),
+            targets: labels.classes.clone(),
+            weight: labels.weights.iter().map(|weight| f64::from(*weight)).sum(),
+            weights: (!even).then(|| labels.weights.clone()),
+            length: batch.length,
+            read: batch.tokens.len() as u64,
+        })
+    }
+
+    /// Counts every row by the logits of its class.
+    pub(crate) fn tally(&self, model: &Model, tally: &mut Tally) -> Result<(), Error> {
+        let logits = model.classify(&self.tokens, Mode::default())?;
+        let [_, classes] = logits.dims();
+        let logits: Vec<f32> = logits.into_data().try_into_vec().expect("logits are f32");
+        for (logits, class) in logits.chunks(classes).zip(&self.targets) {
+            tally.add(logits, *class as usize);
+        }
+        Ok(())
     }
 
     /// The loss of the batch, with the segments before it where a model remembers them.
@@ -170,8 +235,11 @@ impl Loaded {
             if members.is_empty() {
                 continue;
             }
-            let rows: Vec<i32> =
-                members.iter().map(|index| self.positions[*index] as i32).collect();
+            let row = |index: &usize| match self.tells_classes {
+                true => *index as i32,
+                false => self.positions[*index] as i32,
+            };
+            let rows: Vec<i32> = members.iter().map(row).collect();
             let rows = Tensor::<1, Int>::from_data(rows.as_slice(), &device);
             let tokens: Vec<u32> = members.iter().map(|index| self.targets[*index]).collect();
             let weights: Option<Vec<f32>> =
@@ -192,13 +260,16 @@ impl Loaded {
         Ok(parts)
     }
 
-    /// The last layer's states, `[rows · length, width]`.
+    /// The last layer's states, `[rows · length, width]`; those of rows that are told as classes pooled, `[rows, width]`.
     fn hidden(
         &self,
         model: &Model,
         segments: Option<&mut Segments>,
         mode: Mode,
     ) -> Result<Tensor<2>, Error> {
+        if self.tells_classes {
+            return Ok(model.pooled(&self.tokens, mode)?);
+        }
         let hidden = match segments {
             Some(segments) => model.segment(&self.tokens, segments, mode)?,
             None => model.hidden(self.source.as_ref(), &self.tokens, mode)?,

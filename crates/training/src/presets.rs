@@ -58,6 +58,8 @@ presets! {
     "shakespeare",
     "translation",
     "masked",
+    "classify",
+    "listops",
     "music",
     "piano",
     "genome",

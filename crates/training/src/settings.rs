@@ -5,7 +5,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use whatwhere_data::{
-    BatchSize, DataSettings, Objective, Source,
+    BatchSize, Corpus, DataSettings, Objective, Source,
     settings::{Masked, Translate},
 };
 use whatwhere_settings::{Refuses, schema::in_order};
@@ -13,6 +13,7 @@ use whatwhere_transformer::{Family, ModelSettings, Site};
 
 use crate::{
     Error, changes,
+    classification::BestBy,
     finetune::Lora,
     optimizer::Optimizer,
     schedule::{Cosine, Schedule},
@@ -64,7 +65,9 @@ pub struct TrainingSettings {
     pub log_every: u64,
     /// Updates between two checkpoints besides those at evaluations; 0 saves at evaluations only. Default 0.
     pub checkpoint_every: u64,
-    /// Evaluations without a better loss after which training stops; 0 goes on. Default 0.
+    /// Which figure of the validation makes a checkpoint the best, whose weights are kept; default `loss`.
+    pub best_by: BestBy,
+    /// Evaluations without a better figure after which training stops; 0 goes on. Default 0.
     pub patience: u64,
     /// Parameters that stay as they are, by patterns of their names such as `"embedding.*"`; default none.
     pub freeze: Vec<String>,
@@ -88,6 +91,7 @@ impl Default for TrainingSettings {
             evaluate_batches: 20,
             log_every: 10,
             checkpoint_every: 0,
+            best_by: BestBy::default(),
             patience: 0,
             freeze: Vec::new(),
             lora: None,
@@ -109,7 +113,8 @@ impl RunSettings {
     /// encoder-decoder answers a task as it translates.
     fn choose_objective(&mut self) {
         let data = &mut self.data;
-        if data.objective.is_some() || matches!(data.source, Source::Pairs(_)) {
+        let has_own = matches!(data.source, Source::Pairs(_) | Source::Labeled(_));
+        if data.objective.is_some() || has_own {
             return;
         }
         data.objective = match self.model.family {
@@ -166,15 +171,19 @@ impl RunSettings {
         }
         self.data.check()?;
         self.model.check()?;
-        self.check_objective()
+        self.check_objective()?;
+        self.check_classes()
     }
 
     /// Refuses an objective whose answers the model would see, or that its stacks cannot be asked for.
     fn check_objective(&self) -> Result<(), Error> {
         let objective = self.data.objective();
         let reason = match (self.model.family, &objective) {
-            (Family::Decoder, Objective::NextToken(_) | Objective::Masked(_))
-            | (Family::Encoder, Objective::Masked(_))
+            (
+                Family::Decoder,
+                Objective::NextToken(_) | Objective::Masked(_) | Objective::Classify(_),
+            )
+            | (Family::Encoder, Objective::Masked(_) | Objective::Classify(_))
             | (Family::EncoderDecoder, Objective::Translate(_)) => return Ok(()),
             (Family::Decoder, Objective::Prefix(_)) => match self.refused_prefix()? {
                 None => return Ok(()),
@@ -189,11 +198,48 @@ impl RunSettings {
             (Family::Decoder, Objective::Translate(_)) => {
                 "a decoder alone reads no source; use model.family = \"encoder_decoder\""
             }
+            (Family::EncoderDecoder, Objective::Classify(_)) => {
+                "a text is read by one stack; use model.family = \"encoder\" or \"decoder\""
+            }
             (Family::EncoderDecoder, _) => {
                 "an encoder-decoder needs a source and a target; use translate with pairs or a task, or model.family = \"decoder\""
             }
         };
         Err(Error::setting("data.objective", objective.name(), reason))
+    }
+
+    /// Refuses what only makes sense where classes are told, or does not there.
+    fn check_classes(&self) -> Result<(), Error> {
+        let model = &self.model;
+        if let Objective::Classify(classify) = self.data.objective() {
+            let known = classify.classes.len();
+            if model.classes != known {
+                let reason = match known {
+                    0 => "follows from the data; leave it out".into(),
+                    known => format!("data.objective names {known} classes; leave it out"),
+                };
+                if model.classes != 0 {
+                    return Err(Error::setting("model.classes", model.classes, reason));
+                }
+            }
+            if model.segment_memory > 0 {
+                let reason = "a text has no segments before it; use 0";
+                return Err(Error::setting("model.segment_memory", model.segment_memory, reason));
+            }
+            return Ok(());
+        }
+        let reason = "only data.objective = \"classify\" has classes; leave it out";
+        if model.classes > 0 {
+            return Err(Error::setting("model.classes", model.classes, reason));
+        }
+        if let Some(pooling) = model.pooling {
+            let found = format!("{pooling:?}").to_lowercase();
+            return Err(Error::setting("model.pooling", found, reason));
+        }
+        match self.training.best_by {
+            BestBy::MacroF1 => Err(Error::setting("training.best_by", "macro_f1", reason)),
+            BestBy::Loss | BestBy::Accuracy => Ok(()),
+        }
     }
 
     /// Why a prefix cannot be seen in both directions.
@@ -227,6 +273,10 @@ impl RunSettings {
                 (fasta.path, fasta.valid, fasta.test) = (path.into(), None, None);
             }
             Source::Midi(midi) => (midi.path, midi.valid, midi.test) = (path.into(), None, None),
+            Source::Labeled(labeled) if path.is_dir() => *labeled = labeled.in_folder(path)?,
+            Source::Labeled(labeled) => {
+                (labeled.path, labeled.valid, labeled.test) = (path.into(), None, None);
+            }
             Source::Chorales(chorales) if path.is_dir() => *chorales = chorales.in_folder(path)?,
             Source::Chorales(chorales) => chorales.path = path.into(),
             Source::ListOps(listops) => listops.path = Some(path.into()),
@@ -245,6 +295,17 @@ impl RunSettings {
             }
         }
         Ok(())
+    }
+
+    /// [`Self::resolve`] by a corpus, which also knows the classes.
+    pub fn resolve_for(&mut self, corpus: &Corpus) -> Result<(), Error> {
+        if let Objective::Classify(mut classify) = self.data.objective() {
+            classify.classes = corpus.classes().to_vec();
+            self.model.classes = classify.classes.len();
+            self.model.pooling = Some(self.model.pools());
+            self.data.objective = Some(classify.into());
+        }
+        self.resolve(corpus.vocabulary())
     }
 
     /// Writes out what the settings leave to the data, and where the data are from any folder.

@@ -12,7 +12,7 @@ use whatwhere_training::{RunSettings, trainer};
 use whatwhere_transformer::{Mode, Model, Sequences};
 
 const FAMILIES: [&str; 3] = ["decoder", "encoder", "encoder_decoder"];
-const OBJECTIVES: [&str; 4] = ["next_token", "masked", "translate", "prefix"];
+const OBJECTIVES: [&str; 5] = ["next_token", "masked", "translate", "prefix", "classify"];
 
 /// Tokens of a row, and the one of the text, or of each target, that is changed.
 const LENGTH: usize = 16;
@@ -31,12 +31,17 @@ const JOINED: [&str; 8] = [
 ];
 
 fn settings(family: &str, objective: &str, attention: &str, more: &str) -> String {
-    let source = if objective == "translate" { "source = 'pairs'\n" } else { "" };
+    let source = match objective {
+        "translate" => "source = 'pairs'\n",
+        "classify" => "source = 'labeled'\n",
+        _ => "",
+    };
     // Nothing but the mask stands where a token is to be predicted: BERT's tenth that shows the token itself is a choice.
     let objective = match objective {
         "masked" => "{ kind = 'masked', share = 0.5, hidden = 1.0, random = 0.0 }".into(),
         // Shorter than what stands before the token that is changed.
         "prefix" => "{ kind = 'prefix', share = 0.4 }".into(),
+        "classify" => "{ kind = 'classify', classes = ['no', 'yes'] }".into(),
         other => format!("'{other}'"),
     };
     format!(
@@ -46,15 +51,18 @@ fn settings(family: &str, objective: &str, attention: &str, more: &str) -> Strin
     )
 }
 
-/// The same data twice, with another letter in one place.
-fn corpora(data: &DataSettings, translates: bool) -> [Corpus; 2] {
+/// The same data twice, with another letter in one place; of texts with labels with another label.
+fn corpora(data: &DataSettings, objective: &str) -> [Corpus; 2] {
     let line = |changed: bool| {
         let mut letters: Vec<u8> = (0..LENGTH - 2).map(|i| b'a' + (i * 5 % 19) as u8).collect();
         letters[CHANGED] = if changed { b'Y' } else { b'X' };
         String::from_utf8(letters).unwrap()
     };
     [false, true].map(|changed| {
-        if !translates {
+        if objective == "classify" {
+            return labeled(data, &[line(false), line(true)], changed);
+        }
+        if objective != "translate" {
             let text = line(changed) + &line(false).repeat(3);
             return Corpus::from_texts(vec![text], data).unwrap();
         }
@@ -73,6 +81,24 @@ fn corpora(data: &DataSettings, translates: bool) -> [Corpus; 2] {
     })
 }
 
+/// Two texts, the first with one of two labels.
+fn labeled(data: &DataSettings, texts: &[String; 2], changed: bool) -> Corpus {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("texts.tsv");
+    let label = if changed { "no" } else { "yes" };
+    let [one, other] = texts;
+    fs::write(&path, format!("{one}\t{label}\n{other}\tno\n")).unwrap();
+    let mut data = data.clone();
+    data.source = whatwhere_data::settings::Labeled {
+        path,
+        field: "1".into(),
+        label_field: "2".into(),
+        ..Default::default()
+    }
+    .into();
+    Corpus::load(&data).unwrap()
+}
+
 fn first(settings: &RunSettings, corpus: &Corpus) -> Batch {
     let batches: Batches = trainer::batches(settings, corpus, Split::Train).unwrap();
     batches.evaluation(Some(1)).next().unwrap().unwrap()
@@ -88,6 +114,14 @@ fn logits(model: &Model, batch: &Batch) -> Vec<f32> {
     };
     let mut tokens = sequences(&batch.tokens, batch.length, &batch.lengths);
     tokens.prefixes = batch.prefixes.clone();
+    if batch.labels.is_some() {
+        return model
+            .classify(&tokens, Mode::default())
+            .unwrap()
+            .into_data()
+            .try_into_vec()
+            .unwrap();
+    }
     let source = batch
         .source
         .as_ref()
@@ -100,6 +134,16 @@ fn logits(model: &Model, batch: &Batch) -> Vec<f32> {
 fn moved(settings: &RunSettings, corpora: &[Corpus; 2], model: &Model) -> Option<f32> {
     let batches = corpora.each_ref().map(|corpus| first(settings, corpus));
     let [before, after] = batches.each_ref().map(|batch| logits(model, batch));
+    if let [Some(a), Some(b)] = batches.each_ref().map(|batch| batch.labels.as_ref()) {
+        let rows = a.classes.iter().zip(&b.classes).enumerate().filter(|(_, (a, b))| a != b);
+        let classes = before.len() / batches[0].rows;
+        let moves = |row: usize| {
+            let row = row * classes..(row + 1) * classes;
+            let each = before[row.clone()].iter().zip(&after[row]).map(|(a, b)| (a - b).abs());
+            each.fold(0.0, f32::max)
+        };
+        return rows.map(|(row, _)| moves(row)).reduce(f32::max);
+    }
     let vocabulary = before.len() / batches[0].targets.len();
     let mut far = None;
     for (place, (a, b)) in batches[0].targets.iter().zip(&batches[1].targets).enumerate() {
@@ -134,7 +178,7 @@ fn attentions() -> Vec<String> {
 
 #[test]
 fn no_prediction_changes_with_its_target() {
-    let mut accepted = [[0; 4]; 3];
+    let mut accepted = [[0; 5]; 3];
     for (f, family) in FAMILIES.into_iter().enumerate() {
         for (o, objective) in OBJECTIVES.into_iter().enumerate() {
             let mut data: Option<[Corpus; 2]> = None;
@@ -146,9 +190,8 @@ fn no_prediction_changes_with_its_target() {
                 };
                 let text = settings(family, objective, &attention, more);
                 let Ok(mut settings) = RunSettings::read(&text, &[]) else { continue };
-                let corpora =
-                    data.get_or_insert_with(|| corpora(&settings.data, objective == "translate"));
-                settings.resolve(corpora[0].vocabulary()).unwrap();
+                let corpora = data.get_or_insert_with(|| corpora(&settings.data, objective));
+                settings.resolve_for(&corpora[0]).unwrap();
                 let model = settings.model.build(1, &Device::flex()).unwrap();
                 // Documents are told to a call by nobody here, and such a call is refused.
                 if attention.contains("document") {
@@ -167,6 +210,8 @@ fn no_prediction_changes_with_its_target() {
     assert_eq!([accepted[2][0], accepted[2][1]], [0; 2], "{accepted:?}");
     assert!(accepted[0][3] > 50, "{accepted:?}");
     assert_eq!([accepted[1][3], accepted[2][3]], [0; 2], "{accepted:?}");
+    assert!(accepted[0][4] > 50 && accepted[1][4] > 100, "{accepted:?}");
+    assert_eq!(accepted[2][4], 0, "{accepted:?}");
 }
 
 #[test]
@@ -249,7 +294,7 @@ fn what_is_refused_does_see_its_target() {
     for objective in ["next_token", "translate"] {
         let family = if objective == "translate" { "encoder_decoder" } else { "decoder" };
         let other = RunSettings::read(&settings(family, objective, "", ""), &[]).unwrap();
-        let corpora = corpora(&other.data, objective == "translate");
+        let corpora = corpora(&other.data, objective);
         encoder.model.vocabulary = 0;
         encoder.resolve(corpora[0].vocabulary()).unwrap();
         let model = encoder.model.build(1, &Device::flex()).unwrap();
@@ -271,7 +316,7 @@ fn layers_and_segments_see_no_target_either() {
     ] {
         let mut settings =
             RunSettings::read(&settings("decoder", "next_token", attention, more), &[]).unwrap();
-        let corpora = corpora(&settings.data, false);
+        let corpora = corpora(&settings.data, "next_token");
         settings.resolve(corpora[0].vocabulary()).unwrap();
         let model = settings.model.build(1, &Device::flex()).unwrap();
         assert_eq!(moved(&settings, &corpora, &model), Some(0.0), "{attention} {more}");

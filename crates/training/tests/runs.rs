@@ -34,7 +34,7 @@ schedule = { kind = 'cosine', warmup = 2 }
 ";
 
 /// What each run changes of the one above.
-const RUNS: [(&str, &[&str]); 11] = [
+const RUNS: [(&str, &[&str]); 12] = [
     ("adamw", &[]),
     ("adam", &["training.optimizer=adam", "training.checkpoint_every=1"]),
     ("sgd", &["training.optimizer=sgd"]),
@@ -54,6 +54,16 @@ const RUNS: [(&str, &[&str]); 11] = [
     ("frozen", &["training.freeze=['embedding.*', '*.0.*']"]),
     ("lora", &["training.lora.rank=2"]),
     ("lora and embeddings", &["training.lora.also=['embedding.*']", "training.optimizer=muon"]),
+    (
+        "classes",
+        &[
+            "model.family=encoder",
+            "data.source={kind=\"listops\",shortest=4,longest=30,depth=3}",
+            "data.objective=classify",
+            "training.length=32",
+            "data.tokenizer.kind=none",
+        ],
+    ),
     ("task", &["data.source=indirect_indexing", "training.length=48", "data.tokenizer.kind=none"]),
 ];
 

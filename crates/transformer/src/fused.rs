@@ -1,9 +1,12 @@
 //! The operations between attentions as single operations on the CPU, with their own backward. Each returns nothing on
 //! another backend, and its caller composes it of the framework's operations instead.
 
-use std::sync::{Mutex, PoisonError};
+use std::{
+    ops::Range,
+    sync::{Mutex, PoisonError},
+};
 
-use burn::tensor::Tensor;
+use burn::{module::Param, nn::Linear, tensor::Tensor};
 use rayon::prelude::*;
 use whatwhere_attention::bridge::{Operand, gather_into_gradient, operation, untracked};
 use whatwhere_kernels::{
@@ -167,6 +170,46 @@ pub(crate) struct Output {
     pub(crate) is_embedding: bool,
     pub(crate) bias: Option<Tensor<1>>,
     pub(crate) soft_cap: Option<f32>,
+}
+
+impl Output {
+    /// A linear layer from states to classes.
+    pub(crate) fn of_linear(linear: &Linear) -> Self {
+        Self {
+            weight: linear.weight.val(),
+            is_embedding: false,
+            bias: linear.bias.as_ref().map(Param::val),
+            soft_cap: None,
+        }
+    }
+}
+
+/// The mean of some positions of each row, `[batch, width]` of `[batch, length, width]`.
+pub(crate) fn pool(states: Tensor<3>, spans: Vec<Range<usize>>) -> Option<Tensor<2>> {
+    let [batch, length, width] = states.dims();
+    let states = Operand::new(states)?;
+    let mut out = Pooled::zeros(batch * width);
+    for (row, (out, span)) in out.chunks_exact_mut(width).zip(&spans).enumerate() {
+        let share = 1.0 / span.len() as f32;
+        let first = row * length;
+        let values = &states.values()[(first + span.start) * width..(first + span.end) * width];
+        for state in values.chunks_exact(width) {
+            out.iter_mut().zip(state).for_each(|(out, state)| *out += state);
+        }
+        out.iter_mut().for_each(|out| *out *= share);
+    }
+    Some(operation([states], [batch, width], out, move |seen| {
+        let mut d_states = Pooled::zeros(batch * length * width);
+        for (row, (d_out, span)) in seen.d_out.chunks_exact(width).zip(&spans).enumerate() {
+            let share = 1.0 / span.len() as f32;
+            let first = row * length;
+            let places = (first + span.start) * width..(first + span.end) * width;
+            for d_state in d_states[places].chunks_exact_mut(width) {
+                d_state.iter_mut().zip(d_out).for_each(|(d, d_out)| *d = share * d_out);
+            }
+        }
+        [d_states]
+    }))
 }
 
 /// The loss of `[rows, width]` hidden states as a tensor of one value, and the figures behind it. Nothing on another

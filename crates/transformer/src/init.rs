@@ -73,13 +73,17 @@ impl Drawing<'_> {
                 let depth = settings.encoder_depth().max(settings.decoder_depth());
                 Some(Spread::Normal(0.02 / (2.0 * depth as f32).sqrt()))
             }
-            (Role::Projection | Role::Output, Init::Normal) => Some(Spread::Normal(0.02)),
-            (Role::Projection | Role::ResidualProjection | Role::Output, Init::Scaled) => {
-                Some(Spread::Normal((3.0 * shape[0] as f32).powf(-0.5)))
+            (Role::Projection | Role::Output | Role::Head, Init::Normal) => {
+                Some(Spread::Normal(0.02))
             }
-            (Role::Projection | Role::ResidualProjection | Role::Output, Init::Xavier) => {
-                Some(Spread::Uniform((6.0 / (shape[0] + shape[1]) as f32).sqrt()))
-            }
+            (
+                Role::Projection | Role::ResidualProjection | Role::Output | Role::Head,
+                Init::Scaled,
+            ) => Some(Spread::Normal((3.0 * shape[0] as f32).powf(-0.5))),
+            (
+                Role::Projection | Role::ResidualProjection | Role::Output | Role::Head,
+                Init::Xavier,
+            ) => Some(Spread::Uniform((6.0 / (shape[0] + shape[1]) as f32).sqrt())),
         }
     }
 

@@ -21,6 +21,7 @@
 //! stacks and layers have otherwise. [`generate`] generates, [`Model::parameters`] names what is learned.
 
 mod block;
+mod classifier;
 mod decoder_state;
 mod dropout;
 mod error;
@@ -54,7 +55,8 @@ pub use parameters::{MappedParameter, Parameter, ParameterPath, ParameterView, R
 pub use quantized::quantized;
 pub use sequences::Sequences;
 pub use settings::{
-    Activation, Family, Init, ModelSettings, NormKind, NormPlace, Recompute, ResidualKind, Site,
+    Activation, Family, Init, ModelSettings, NormKind, NormPlace, Pooling, Recompute, ResidualKind,
+    Site,
 };
 pub use stack::Stack;
 pub use whatwhere_kernels::layer::{Int8Values, QuantizedLinear};

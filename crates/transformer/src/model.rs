@@ -37,6 +37,8 @@ pub struct Model {
     pub output_projection: Option<Linear>,
     /// Of the logits.
     pub output: Output,
+    /// `[width, classes]` with a bias, from one pooled state; a model that has it has no logits of tokens.
+    pub classifier: Option<Linear>,
     #[module(skip)]
     settings: ModelSettings,
     /// Whether embeddings are multiplied by √width; the settings may leave it to an encoding.
@@ -94,11 +96,14 @@ impl ModelSettings {
                 .then(|| EmbeddingConfig::new(self.token_types, channels).init(device)),
             encoder: stack(Site::Encoder, self.encoder_depth())?,
             decoder: stack(Site::Decoder, self.decoder_depth())?,
-            output_transform: self.output_transform.then(|| OutputTransform::new(self, device)),
+            output_transform: (self.output_transform && self.classes == 0)
+                .then(|| OutputTransform::new(self, device)),
             output_projection: self
                 .projects_output()
                 .then(|| LinearConfig::new(self.width, channels).with_bias(self.bias).init(device)),
             output: Output::new(self, device),
+            classifier: (self.classes > 0)
+                .then(|| LinearConfig::new(self.width, self.classes).init(device)),
             settings: self.clone(),
             scales_embeddings: self.scales_embeddings()?,
             int8: None,
@@ -149,6 +154,7 @@ impl Model {
         tokens: &Sequences,
         mode: Mode,
     ) -> Result<Tensor<3>, Error> {
+        self.require_tokens()?;
         Ok(self.logits_by(self.hidden(source, tokens, mode)?, mode.path))
     }
 
@@ -188,6 +194,7 @@ impl Model {
 
     /// Begins to generate: reads the source, if there is one.
     pub fn start(&self, source: Option<&Sequences>) -> Result<DecoderState, Error> {
+        self.require_tokens()?;
         if self.decoder.is_none() {
             let reason = "an encoder fills blanks and does not write; use a decoder";
             return Err(Error::setting("family", "encoder", reason));

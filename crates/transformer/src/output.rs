@@ -38,9 +38,11 @@ pub struct OutputTransform {
 impl Output {
     pub(crate) fn new(settings: &ModelSettings, device: &Device) -> Self {
         let (from, to) = (settings.output_channels(), settings.vocabulary);
-        let weight = (!settings.tied)
+        let is_used = settings.classes == 0;
+        let weight = (!settings.tied && is_used)
             .then(|| LinearConfig::new(from, to).with_bias(false).init(device).weight);
-        let bias = settings.output_bias.then(|| Param::from_tensor(Tensor::zeros([to], device)));
+        let bias = (settings.output_bias && is_used)
+            .then(|| Param::from_tensor(Tensor::zeros([to], device)));
         Self { weight, bias }
     }
 
@@ -114,13 +116,16 @@ impl Model {
         }
     }
 
-    /// The loss of `[rows, width]` hidden states as a tensor of one value, without ever holding all logits, and the figures
-    /// behind it. Nothing on another backend than the CPU's.
+    /// The loss of `[rows, width]` hidden states, or of pooled ones where classes are told, as a tensor of one value, without ever
+    /// holding all logits, and the figures behind it. Nothing on another backend than the CPU's.
     pub fn cross_entropy(
         &self,
         hidden: Tensor<2>,
         targets: Targets,
     ) -> Option<(Tensor<1>, LossSum)> {
+        if let Some(classifier) = &self.classifier {
+            return fused::cross_entropy(hidden, fused::Output::of_linear(classifier), targets);
+        }
         let states = self.before_logits(hidden.unsqueeze_dim(0), Path::Auto);
         if self.is_int8() {
             return Some(self.int8_cross_entropy(states, targets));

@@ -20,6 +20,8 @@ pub enum Role {
     ResidualProjection,
     /// From hidden states to the vocabulary, unless the embeddings do that.
     Output,
+    /// From a pooled state to classes.
+    Head,
     /// A vector for each token.
     Embedding,
     /// A norm's factor for each channel.
@@ -33,7 +35,7 @@ pub enum Role {
 impl Role {
     /// Whether weight decay acts on it.
     pub fn decays(self) -> bool {
-        matches!(self, Self::Projection | Self::ResidualProjection | Self::Output)
+        matches!(self, Self::Projection | Self::ResidualProjection | Self::Output | Self::Head)
     }
 
     /// Whether it is a matrix between hidden states, as Muon is made for.
@@ -44,11 +46,12 @@ impl Role {
 
 /// The role of a parameter by the field that holds its module, any if absent, and by its own field, each with the type
 /// around it. The first row that fits counts; what fits none is a [`Role::Table`].
-const ROLES: [(Option<&str>, &str, Role); 11] = [
+const ROLES: [(Option<&str>, &str, Role); 12] = [
     (None, "Output.weight", Role::Output),
     (None, "Output.bias", Role::Bias),
     (Some("Attention.output"), "Linear.weight", Role::ResidualProjection),
     (Some("FeedForward.down"), "Linear.weight", Role::ResidualProjection),
+    (Some("Model.classifier"), "Linear.weight", Role::Head),
     (None, "Linear.weight", Role::Projection),
     (None, "Linear.bias", Role::Bias),
     (None, "Embedding.weight", Role::Embedding),

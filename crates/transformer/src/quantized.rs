@@ -201,7 +201,8 @@ impl QuantizedModel {
         };
         let count = |stack: &Option<crate::Stack>| stack.as_ref().map_or(0, |s| s.blocks.len());
         let embedding = layers.get("embedding.weight").cloned();
-        let output = match model.settings().tied {
+        // Who tells classes has no logits of tokens, and never asks for these.
+        let output = match model.settings().tied || model.classifier.is_some() {
             true => embedding.clone()?,
             false => layers.get("output.weight")?.clone(),
         };

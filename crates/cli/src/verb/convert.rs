@@ -9,7 +9,6 @@ use std::{
 use anyhow::Context;
 use clap::Args;
 use serde_json::json;
-use whatwhere_data::settings::Source;
 use whatwhere_interop::convert::{Conversion, Converted, Loss, Recovery, Step, convert};
 use whatwhere_lab::chart::{self, Axis, Lines, Series};
 use whatwhere_training::{Folder, Run, RunSettings, imported::Imported, interrupt::Interrupt};
@@ -90,7 +89,7 @@ fn recover(args: &Convert, run: &Run, converted: &mut Converted) -> anyhow::Resu
     if let Some(path) = &args.data {
         settings.read_from(path)?;
     }
-    if let Source::Text(_) | Source::Fasta(_) | Source::Pairs(_) = settings.data.source {
+    if settings.data.source.is_text() {
         let tokens = Imported::tokens_of(&Folder::new(&args.run))?;
         settings.data.tokenizer = Some(tokens.into());
     }

@@ -94,6 +94,9 @@ struct Report {
     source: &'static str,
     objective: &'static str,
     vocabulary: usize,
+    /// Names of the classes, where something is classified.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    classes: Vec<String>,
     splits: BTreeMap<&'static str, Figures>,
     #[serde(skip_serializing_if = "Option::is_none")]
     batch: Option<Shown>,
@@ -113,6 +116,9 @@ struct Figures {
     mean_length: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     longest: Option<usize>,
+    /// Texts of each class.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    texts_by_class: Vec<u64>,
 }
 
 /// The first batch of the training split.
@@ -140,7 +146,7 @@ struct Sample {
 fn describe(args: &Describe) -> anyhow::Result<()> {
     let settings = args.settings.read()?;
     let corpus = train::load(&settings, &Interrupt::default())?;
-    corpus.describe().left_out().iter().for_each(|said| say!("{said}"));
+    corpus.describe().notes.iter().for_each(|said| say!("{said}"));
     let figures = |(split, part): (&Split, &whatwhere_data::Part)| {
         let pairs = corpus.pairs(*split).unwrap_or_default();
         let mean = part.tokens as f64 / part.documents as f64;
@@ -152,6 +158,7 @@ fn describe(args: &Describe) -> anyhow::Result<()> {
             mean_length: Some(mean).filter(|mean| *mean > 0.0),
             // With the token that ends a side, which `tokens` counts, too.
             longest: pairs.iter().map(|pair| pair.source.len().max(pair.target.len()) + 1).max(),
+            texts_by_class: by_class(&corpus, *split),
         };
         (split.name(), figures)
     };
@@ -159,9 +166,10 @@ fn describe(args: &Describe) -> anyhow::Result<()> {
         source: settings.data.source.name(),
         objective: corpus.objective().name(),
         vocabulary: corpus.vocabulary(),
+        classes: corpus.classes().to_vec(),
         splits: corpus.describe().splits.iter().map(figures).collect(),
         batch: first_batch(&settings, &corpus)
-            .map(|batch| Shown::new(&batch, corpus.tokenizer(), args.rows))
+            .map(|batch| Shown::new(&batch, &corpus, args.rows))
             .inspect_err(|error| say!("warning: there is no batch to show: {error:#}"))
             .ok(),
     };
@@ -172,13 +180,21 @@ fn describe(args: &Describe) -> anyhow::Result<()> {
     }
 }
 
+/// Texts of a split by their class.
+fn by_class(corpus: &Corpus, split: Split) -> Vec<u64> {
+    let Some(labels) = corpus.labels(split) else { return Vec::new() };
+    let mut counts = vec![0; corpus.classes().len()];
+    labels.into_iter().for_each(|class| counts[class as usize] += 1);
+    counts
+}
+
 fn first_batch(settings: &RunSettings, corpus: &Corpus) -> anyhow::Result<Batch> {
     Ok(trainer::batches(settings, corpus, Split::Train)?.get(0)?)
 }
 
 impl Report {
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        let Self { source, objective, vocabulary, splits, batch } = self;
+        let Self { source, objective, vocabulary, classes, splits, batch } = self;
         writeln!(out, "source\t{source}\nobjective\t{objective}\nvocabulary\t{vocabulary}\n")?;
         writeln!(out, "split\tdocuments\tbytes\ttokens\tbytes/token\tmean length\tlongest")?;
         for split in [Split::Train, Split::Valid, Split::Test] {
@@ -191,6 +207,15 @@ impl Report {
             let longest = figures.longest.map_or("-".into(), |longest| longest.to_string());
             let (density, mean) = (float(figures.bytes_per_token), float(figures.mean_length));
             writeln!(out, "{name}\t{documents}\t{bytes}\t{tokens}\t{density}\t{mean}\t{longest}")?;
+        }
+        if splits.values().any(|figures| !figures.texts_by_class.is_empty()) {
+            writeln!(out, "\nclass\t{}", classes.join("\t"))?;
+            for split in [Split::Train, Split::Valid, Split::Test] {
+                let Some(figures) = splits.get(split.name()) else { continue };
+                let counts: Vec<String> =
+                    figures.texts_by_class.iter().map(u64::to_string).collect();
+                writeln!(out, "{}\t{}", split.name(), counts.join("\t"))?;
+            }
         }
         let Some(Shown { rows, length, mean_length, longest, tokens, samples }) = batch else {
             return Ok(());
@@ -217,7 +242,8 @@ impl Report {
 const TOKENS: usize = 16;
 
 impl Shown {
-    fn new(batch: &Batch, tokenizer: &Tokenizer, rows: usize) -> Self {
+    fn new(batch: &Batch, corpus: &Corpus, rows: usize) -> Self {
+        let tokenizer = corpus.tokenizer();
         let first = &batch.tokens[..batch.lengths.first().map_or(0, |many| (*many).min(TOKENS))];
         Self {
             rows: batch.rows,
@@ -225,12 +251,13 @@ impl Shown {
             mean_length: batch.lengths.iter().sum::<usize>() as f64 / batch.rows.max(1) as f64,
             longest: batch.lengths.iter().copied().max().unwrap_or(0),
             tokens: first.iter().map(|token| tokenizer.token(*token)).collect(),
-            samples: (0..batch.rows.min(rows)).map(|row| sample(batch, tokenizer, row)).collect(),
+            samples: (0..batch.rows.min(rows)).map(|row| sample(batch, corpus, row)).collect(),
         }
     }
 }
 
-fn sample(batch: &Batch, tokenizer: &Tokenizer, row: usize) -> Sample {
+fn sample(batch: &Batch, corpus: &Corpus, row: usize) -> Sample {
+    let tokenizer = corpus.tokenizer();
     let start = row * batch.length;
     let places = start..start + batch.lengths[row];
     let counts = |place: &usize| batch.weights[*place] > 0.0;
@@ -242,6 +269,10 @@ fn sample(batch: &Batch, tokenizer: &Tokenizer, row: usize) -> Sample {
         let start = row * side.length;
         written(tokenizer, &side.tokens[start..start + side.lengths[row]])
     });
+    if let Some(labels) = &batch.labels {
+        let class = corpus.classes().get(labels.classes[row] as usize).cloned();
+        return Sample { source, text: written(tokenizer, &batch.tokens[places]), target: class };
+    }
     let is_plain = counted.len() == places.len() && source.is_none();
     Sample {
         source,
@@ -319,7 +350,7 @@ mod tests {
         .expect("valid settings");
         let corpus = Corpus::load(&settings.data).expect("a task needs no file");
         let batch = first_batch(&settings, &corpus).expect("a batch");
-        let Sample { text, target, source } = sample(&batch, corpus.tokenizer(), 0);
+        let Sample { text, target, source } = sample(&batch, &corpus, 0);
         let (given, hidden) = text.split_once('|').expect("a prompt");
         let target = target.expect("only the answer counts");
         assert_eq!((given, source), (target.as_str(), None));

@@ -7,10 +7,10 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use whatwhere_data::{Source, Split};
+use whatwhere_data::Split;
 use whatwhere_training::{
-    Evaluation, Folder, Run, RunSettings, Translation, bleu, chrf, evaluate, imported::Imported,
-    interrupt::Interrupt, trainer,
+    Evaluation, Folder, Run, RunSettings, Translation, bleu, chrf, classification::ClassFigures,
+    classification_of, evaluate, imported::Imported, interrupt::Interrupt, trainer,
 };
 
 use crate::{
@@ -59,12 +59,26 @@ struct Figures {
     /// Those of the weights before they were quantized.
     #[serde(skip_serializing_if = "Option::is_none")]
     f32: Option<Evaluation>,
+    /// Figures of each class, and which was told as which.
+    #[serde(skip_serializing_if = "Option::is_none", flatten)]
+    classes: Option<Classes>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bleu: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bleu_signature: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     chrf: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Classes {
+    /// Half of the 95 % confidence interval of the accuracy.
+    accuracy_margin: f64,
+    classes: Vec<ClassFigures>,
+    /// Texts by their class and the likeliest.
+    confusion: Vec<Vec<u64>>,
+    /// Texts whose end was not read.
+    cut: usize,
 }
 
 pub(crate) fn run(args: &Evaluate) -> anyhow::Result<()> {
@@ -81,18 +95,25 @@ pub(crate) fn run(args: &Evaluate) -> anyhow::Result<()> {
         (settings.data.valid_share, settings.data.test_share) = (0.0, 0.0);
     }
     // The run's own tokens, whatever the data.
-    if let Source::Text(_) | Source::Fasta(_) | Source::Pairs(_) = settings.data.source {
+    if settings.data.source.is_text() {
         let tokens = Imported::tokens_of(&Folder::new(&args.run))?;
         settings.data.tokenizer = Some(tokens.into());
     }
     let corpus = train::load(&settings, &Interrupt::default())?;
-    corpus.describe().left_out().iter().for_each(|said| say!("{said}"));
+    corpus.describe().notes.iter().for_each(|said| say!("{said}"));
     if args.data.is_some() && !corpus.has(split) {
         split = Split::Train;
     }
     let batches = trainer::batches(&settings, &corpus, split)?;
     let bytes_per_token = corpus.bytes_per_token(split);
-    let evaluation = evaluate(run.model(), &batches, args.batches, bytes_per_token)?;
+    let classes = match corpus.classes() {
+        [] => None,
+        names => Some(classification_of(run.model(), &batches, args.batches, names)?),
+    };
+    let evaluation = match &classes {
+        None => evaluate(run.model(), &batches, args.batches, bytes_per_token)?,
+        Some(classes) => classes.evaluation(),
+    };
     // A quantized run has no other weights to be held against.
     let f32 = match run.model().is_int8() && !run.is_stored_int8 {
         false => None,
@@ -101,7 +122,15 @@ pub(crate) fn run(args: &Evaluate) -> anyhow::Result<()> {
             Some(evaluate(run.model(), &batches, args.batches, bytes_per_token)?)
         }
     };
-    let mut figures = Figures { evaluation, f32, bleu: None, bleu_signature: None, chrf: None };
+    let classes = classes.map(|found| Classes {
+        accuracy_margin: found.margin,
+        classes: found.classes,
+        confusion: found.confusion,
+        cut: batches.cut(),
+    });
+    train::say_cut(&batches, &settings);
+    let mut figures =
+        Figures { evaluation, f32, classes, bleu: None, bleu_signature: None, chrf: None };
     if let Some(pairs) = corpus.pairs(split) {
         let sources: Vec<&str> = pairs.iter().map(|pair| pair.source_text.as_str()).collect();
         let references: Vec<Vec<&str>> =
@@ -122,7 +151,10 @@ fn print(args: &Evaluate, figures: &Figures, unit: &str) -> anyhow::Result<()> {
         writeln!(out, "{}", serde_json::to_string(figures)?)?;
         return Ok(());
     }
-    let Evaluation { loss, perplexity, bits_per_byte, accuracy, tokens } = figures.evaluation;
+    if let Some(classes) = &figures.classes {
+        return print_classes(&figures.evaluation, figures.f32.as_ref(), classes, &mut out);
+    }
+    let Evaluation { loss, perplexity, bits_per_byte, accuracy, tokens, .. } = figures.evaluation;
     match unit {
         "token" => writeln!(out, "loss\t{loss:.4}")?,
         unit => writeln!(out, "loss\t{loss:.4}\tnats per {unit}")?,
@@ -147,6 +179,44 @@ fn print(args: &Evaluate, figures: &Figures, unit: &str) -> anyhow::Result<()> {
     }
     if let Some(score) = figures.chrf {
         writeln!(out, "chrF\t{score:.2}")?;
+    }
+    Ok(())
+}
+
+/// Classes that are listed one by one.
+const LISTED: usize = 32;
+
+fn print_classes(
+    evaluation: &Evaluation,
+    f32: Option<&Evaluation>,
+    classes: &Classes,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let Evaluation { loss, accuracy, tokens, .. } = evaluation;
+    writeln!(out, "loss\t{loss:.4}")?;
+    writeln!(out, "accuracy\t{accuracy:.4}\t± {:.4}", classes.accuracy_margin)?;
+    if let Some(f32) = f32 {
+        let costs = accuracy - f32.accuracy;
+        writeln!(out, "int8 costs\t{costs:+.4} of the accuracy\tf32 has {:.4}", f32.accuracy)?;
+    }
+    for (name, figure) in
+        [("macro F1", evaluation.macro_f1), ("calibration error", evaluation.calibration_error)]
+    {
+        writeln!(out, "{name}\t{:.4}", figure.unwrap_or(f64::NAN))?;
+    }
+    writeln!(out, "texts\t{tokens}")?;
+    if classes.classes.len() > LISTED {
+        return Ok(());
+    }
+    writeln!(out, "\nclass\ttexts\tprecision\trecall\tF1")?;
+    for ClassFigures { class, precision, recall, f1, texts } in &classes.classes {
+        writeln!(out, "{class}\t{texts}\t{precision:.4}\t{recall:.4}\t{f1:.4}")?;
+    }
+    let names: Vec<&str> = classes.classes.iter().map(|figures| figures.class.as_str()).collect();
+    writeln!(out, "\nclass, told as\t{}", names.join("\t"))?;
+    for (name, row) in names.iter().zip(&classes.confusion) {
+        let row: Vec<String> = row.iter().map(u64::to_string).collect();
+        writeln!(out, "{name}\t{}", row.join("\t"))?;
     }
     Ok(())
 }

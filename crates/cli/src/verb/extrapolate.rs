@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Extrapolate) -> anyhow::Result<()> {
         let run = Run::open(path)?;
         let trained = run.settings.training.length;
         let (corpus, split) = corpus_of(&folder, args.data.as_deref())?;
-        corpus.describe().left_out().iter().for_each(|said| say!("{said}"));
+        corpus.describe().notes.iter().for_each(|said| say!("{said}"));
         let unit = Unit::of(&corpus, split);
         let lengths = match (args.lengths.is_empty(), unit) {
             (true, Unit::Window) => {

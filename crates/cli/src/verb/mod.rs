@@ -1,5 +1,6 @@
 //! The verbs, one file each.
 
+pub(crate) mod classify;
 pub(crate) mod compare;
 pub(crate) mod config;
 pub(crate) mod convert;

@@ -8,9 +8,9 @@ use std::{
 use anyhow::Context;
 use clap::Args;
 use serde_json::json;
-use whatwhere_data::{Corpus, Source};
+use whatwhere_data::{Batches, Corpus, Source, Split};
 use whatwhere_training::{
-    Base, Ending, Folder, Observer, RunSettings, Trainer, interrupt::Interrupt, lock,
+    Base, Ending, Folder, Observer, RunSettings, Trainer, interrupt::Interrupt, lock, trainer,
 };
 
 use crate::{
@@ -81,6 +81,7 @@ pub(crate) fn run(args: &Train) -> anyhow::Result<()> {
         say!("{}", verb::without_locks(folder.path()));
     }
     corpus.describe().held_out().iter().for_each(|said| say!("{said}"));
+    say_cut(&trainer::batches(trainer.settings(), &corpus, Split::Train)?, trainer.settings());
     let steps = trainer.settings().training.steps;
     let mut observer: Box<dyn Observer> = if args.tui {
         Box::new(Dashboard::new(&trainer, &corpus, interrupt.clone())?)
@@ -133,6 +134,16 @@ fn changed(begun: &RunSettings, args: &Train) -> anyhow::Result<RunSettings> {
     Ok(settings)
 }
 
+/// Says how many texts of a split are longer than rows.
+pub(crate) fn say_cut(batches: &Batches, settings: &RunSettings) {
+    let (cut, length) = (batches.cut(), settings.training.length);
+    if cut > 0 {
+        say!(
+            "cut: {cut} texts have more than training.length = {length} tokens; what follows is not read"
+        );
+    }
+}
+
 /// The corpus. Preparing it can be interrupted.
 pub(crate) fn load(settings: &RunSettings, interrupt: &Interrupt) -> anyhow::Result<Corpus> {
     if matches!(&settings.data.source, Source::Text(text) if text.path.as_os_str().is_empty()) {
@@ -149,16 +160,18 @@ fn report(args: &Train, trainer: &Trainer, folder: &Folder, ending: Ending) -> a
         Ending::EarlyStopped => "early_stopped",
         Ending::Interrupted => "interrupted",
     };
+    let by = trainer.settings().training.best_by.name();
     let mut out = io::stdout();
     if args.json {
+        let best = format!("best_valid_{by}");
         let object = json!({
-            "run": folder.path(), "ending": ended, "step": step, "best_valid_loss": trainer.best(),
+            "run": folder.path(), "ending": ended, "step": step, best: trainer.best(),
             "parameters": trainer.model().size(),
         });
         writeln!(out, "{object}").context("the outcome could not be printed")?;
     } else {
         let best =
-            trainer.best().map_or(String::new(), |loss| format!(", best valid loss {loss:.4}"));
+            trainer.best().map_or(String::new(), |best| format!(", best valid {by} {best:.4}"));
         writeln!(out, "{path}: {ended} after {step} updates{best}")
             .context("the outcome could not be printed")?;
     }

@@ -1,8 +1,10 @@
 //! Batches as a pure function of seed and step, and a fixed pass for evaluation.
 //!
 //! Every kind of content makes [`Row`]s; rows become a [`Batch`] by padding. `stream` crops a run of tokens,
-//! `pairs` groups sentences of like length, `pieces` and `tasks` are sequences of their own; `masked` hides tokens.
+//! `pairs` and `labeled` group texts of like length (`by_length`), `pieces` and `tasks` are sequences of their own; `masked` hides tokens.
 
+mod by_length;
+mod labeled;
 mod masked;
 mod pairs;
 mod pieces;
@@ -41,6 +43,19 @@ pub struct Batch {
     pub prefixes: Option<Vec<usize>>,
     /// What the encoder reads, for `translate`.
     pub source: Option<SourceSide>,
+    /// The class of each row, for `classify`; no token is then predicted.
+    pub labels: Option<Labels>,
+}
+
+/// What rows are to be told as, for `classify`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Labels {
+    /// The number of each row's class.
+    pub classes: Vec<u32>,
+    /// How much each row counts.
+    pub weights: Vec<f32>,
+    /// Where the second text of each row begins: at its end where there is none.
+    pub seconds: Vec<usize>,
 }
 
 /// The source side of a batch, padded to a length of its own.
@@ -62,6 +77,15 @@ pub(crate) struct Row {
     weights: Vec<f32>,
     source: Option<Vec<u32>>,
     prefix: Option<usize>,
+    label: Option<Label>,
+}
+
+/// The class of a row, what it counts, and where its second text begins.
+#[derive(Clone, Copy, Debug)]
+struct Label {
+    class: u32,
+    weight: f32,
+    second: usize,
 }
 
 impl Batch {
@@ -69,9 +93,13 @@ impl Batch {
         // Weightless positions may show any token where no padding was asked for.
         let (padding, end) = (tokenizer.padding().unwrap_or(0), tokenizer.end());
         let starts = |row: &Row| {
+            if row.label.is_some() {
+                return vec![0]; // the end of a text begins no other document
+            }
             let ends = (1..row.tokens.len()).filter(|&position| Some(row.tokens[position]) == end);
             std::iter::once(0).chain(ends).collect()
         };
+        let labels: Option<Vec<Label>> = rows.iter().map(|row| row.label).collect();
         let length = rows.iter().map(|row| row.tokens.len()).max().unwrap_or(0);
         let source_length = rows.iter().filter_map(|row| row.source.as_ref()).map(Vec::len).max();
         let mut batch = Self {
@@ -87,6 +115,11 @@ impl Batch {
                 length,
                 tokens: Vec::with_capacity(rows.len() * length),
                 lengths: Vec::with_capacity(rows.len()),
+            }),
+            labels: labels.filter(|labels| !labels.is_empty()).map(|labels| Labels {
+                classes: labels.iter().map(|label| label.class).collect(),
+                weights: labels.iter().map(|label| label.weight).collect(),
+                seconds: labels.iter().map(|label| label.second).collect(),
             }),
         };
         for (i, row) in rows.into_iter().enumerate() {
@@ -162,6 +195,7 @@ pub struct Batches {
 enum Kind {
     Stream(stream::Stream),
     Pairs(pairs::PairRows),
+    Labeled(labeled::LabeledRows),
     Pieces(pieces::PieceRows),
     Task(tasks::TaskRows),
 }
@@ -187,6 +221,9 @@ impl Batches {
         let kind = match corpus.content() {
             Content::Stream(_) => Kind::Stream(stream::Stream::new(corpus, split, settings)?),
             Content::Pairs(_) => Kind::Pairs(pairs::PairRows::new(corpus, split, settings)?),
+            Content::Labeled(_) => {
+                Kind::Labeled(labeled::LabeledRows::new(corpus, split, settings)?)
+            }
             Content::Pieces(_) => Kind::Pieces(pieces::PieceRows::new(split, settings)),
             Content::Task(_) | Content::Examples(_) => {
                 Kind::Task(tasks::TaskRows::new(corpus, split, settings)?)
@@ -203,6 +240,7 @@ impl Batches {
         let rows = match &self.kind {
             Kind::Stream(stream) => stream.rows(&self.corpus, step, self.rows)?,
             Kind::Pairs(pairs) => pairs.rows(&self.corpus, step),
+            Kind::Labeled(labeled) => labeled.rows(&self.corpus, step),
             Kind::Pieces(pieces) => pieces.rows(&self.corpus, step, self.rows),
             Kind::Task(tasks) => tasks.rows(&self.corpus, step, self.rows)?,
         };
@@ -226,6 +264,7 @@ impl Batches {
                 .map(|index| match &self.kind {
                     Kind::Stream(stream) => stream.window(&self.corpus, index),
                     Kind::Pairs(pairs) => Ok(pairs.row(&self.corpus, index)),
+                    Kind::Labeled(labeled) => Ok(labeled.held_out(&self.corpus, index)),
                     Kind::Pieces(pieces) => Ok(pieces.window(&self.corpus, index)),
                     Kind::Task(tasks) => tasks.held_out(&self.corpus, index),
                 })
@@ -239,6 +278,7 @@ impl Batches {
         let rows = match &self.kind {
             Kind::Stream(stream) => stream.windows() as u64,
             Kind::Pairs(pairs) => return pairs.batches_per_epoch(),
+            Kind::Labeled(labeled) => return labeled.batches_per_epoch(),
             Kind::Pieces(pieces) => pieces.pieces(&self.corpus) as u64,
             Kind::Task(tasks) => tasks.examples().unwrap_or(u64::MAX),
         };
@@ -253,10 +293,19 @@ impl Batches {
         }
     }
 
+    /// Texts with labels that are longer than `length`, so that their ends are not read.
+    pub fn cut(&self) -> usize {
+        match &self.kind {
+            Kind::Labeled(labeled) => labeled.cut(),
+            _ => 0,
+        }
+    }
+
     fn evaluation_plan(&self) -> Vec<Vec<usize>> {
         let rows = match &self.kind {
             Kind::Stream(stream) => stream.windows(),
             Kind::Pairs(pairs) => return pairs.evaluation_plan(&self.corpus),
+            Kind::Labeled(labeled) => return labeled.evaluation_plan(),
             Kind::Pieces(pieces) => pieces.windows(&self.corpus),
             Kind::Task(tasks) => tasks.held_out_examples(),
         };

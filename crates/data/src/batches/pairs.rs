@@ -1,13 +1,9 @@
-//! Batches of sentence pairs: like lengths together, so that little is padding.
-//!
-//! Each epoch orders the pairs by length, ties at random, cuts the order into batches and shuffles these.
-//! The lengths in that order are the same in every epoch, and so is the number of batches.
+//! Batches of sentence pairs, pairs of like length together; see `by_length`.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
-use whatwhere_random::Random;
-
-use super::{BatchSettings, BatchSize, Row};
+use super::{
+    BatchSettings, Row,
+    by_length::{ByLength, Plan, cut},
+};
 use crate::{
     Error, Result,
     corpus::{Corpus, Pair, Split},
@@ -17,18 +13,10 @@ use crate::{
 pub(crate) struct PairRows {
     split: Split,
     settings: BatchSettings,
-    /// Longer side of each pair that training uses, with its index.
-    kept: Arc<Vec<(usize, usize)>>,
+    /// Those that training uses, by their longer side.
+    order: ByLength,
     left_out: usize,
-    batches_per_epoch: u64,
-    /// The epoch last asked for: a plan is a function of seed and epoch, and dear to make.
-    plan: Arc<Mutex<LastPlan>>,
 }
-
-/// Indices of the pairs of each batch.
-type Plan = Vec<Vec<usize>>;
-
-type LastPlan = Option<(u64, Arc<Plan>)>;
 
 impl PairRows {
     pub(super) fn new(corpus: &Corpus, split: Split, settings: &BatchSettings) -> Result<Self> {
@@ -42,26 +30,21 @@ impl PairRows {
             let expected = format!("length to be at least {shortest}");
             return Err(Error::Short { split: split.name(), found, expected });
         }
-        let mut rows = Self {
+        Ok(Self {
             split,
-            settings: settings.clone(),
             left_out: pairs.len() - kept.len(),
-            kept: Arc::new(kept),
-            batches_per_epoch: 0,
-            plan: Arc::default(),
-        };
-        rows.batches_per_epoch = rows.make_plan(0).len() as u64;
-        Ok(rows)
+            order: ByLength::new(kept, settings.batch, settings.seed),
+            settings: settings.clone(),
+        })
     }
 
     pub(super) fn rows(&self, corpus: &Corpus, step: u64) -> Vec<Row> {
-        let plan = self.plan(step / self.batches_per_epoch);
-        let batch = &plan[(step % self.batches_per_epoch) as usize];
-        batch.iter().map(|&index| self.row(corpus, index)).collect()
+        let batch = self.order.batch(step);
+        batch.into_iter().map(|index| self.row(corpus, index)).collect()
     }
 
     pub(super) fn batches_per_epoch(&self) -> u64 {
-        self.batches_per_epoch
+        self.order.batches_per_epoch()
     }
 
     pub(super) fn left_out(&self) -> usize {
@@ -82,42 +65,6 @@ impl PairRows {
         let pair = &corpus.pairs(self.split).unwrap_or_default()[index];
         Row::translate(corpus, &pair.source, &pair.target, self.settings.length)
     }
-
-    fn plan(&self, epoch: u64) -> Arc<Plan> {
-        let mut last = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*last {
-            Some((known, plan)) if *known == epoch => plan.clone(),
-            _ => {
-                let plan = Arc::new(self.make_plan(epoch));
-                *last = Some((epoch, plan.clone()));
-                plan
-            }
-        }
-    }
-
-    fn make_plan(&self, epoch: u64) -> Plan {
-        let mut random = Random::new(&[self.settings.seed, epoch]);
-        let mut order = self.kept.to_vec();
-        random.shuffle(&mut order);
-        order.sort_by_key(|&(length, _)| length);
-        let mut plan = cut(&order, self.settings.batch);
-        random.shuffle(&mut plan);
-        plan
-    }
-}
-
-/// Cuts an order of rising lengths into batches.
-fn cut(order: &[(usize, usize)], size: BatchSize) -> Plan {
-    let mut plan: Plan = Vec::new();
-    let mut batch = Vec::new();
-    for &(length, index) in order {
-        if batch.len() >= size.rows(length) {
-            plan.push(std::mem::take(&mut batch));
-        }
-        batch.push(index);
-    }
-    plan.push(batch);
-    plan
 }
 
 impl Row {
@@ -136,6 +83,6 @@ impl Row {
         let targets = with_end(target);
         let tokens = [&[begin], &targets[..targets.len() - 1]].concat();
         let (weights, source) = (vec![1.0; tokens.len()], Some(with_end(source)));
-        Self { weights, tokens, targets, source, prefix: None }
+        Self { weights, tokens, targets, source, ..Self::default() }
     }
 }

@@ -84,7 +84,9 @@ impl PieceRows {
         match corpus.objective() {
             Objective::Masked(masked) => hide(crop, masked, corpus.tokenizer(), random),
             Objective::Prefix(prefix) => Row::after_part(crop, prefix, random),
-            Objective::NextToken(_) | Objective::Translate(_) => Row::next(crop),
+            Objective::NextToken(_) | Objective::Translate(_) | Objective::Classify(_) => {
+                Row::next(crop)
+            }
         }
     }
 

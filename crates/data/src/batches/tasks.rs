@@ -8,6 +8,7 @@ use super::{BatchSettings, Row};
 use crate::{
     Error, Result,
     corpus::{Content, Corpus, Split, example_random},
+    frame::Framed,
     settings::{Objective, Source},
     task::{Example, Task},
 };
@@ -29,6 +30,7 @@ impl TaskRows {
             Objective::NextToken(_) | Objective::Prefix(_) => prompt + answer - 1,
             Objective::Masked(_) => prompt + answer,
             Objective::Translate(_) => prompt.max(answer) + 1,
+            Objective::Classify(_) => prompt,
         };
         if needed > settings.length {
             let reason =
@@ -54,22 +56,31 @@ impl TaskRows {
                     Some(examples) => random.below(examples as usize) as u64,
                     None => random.bits(),
                 };
-                self.row(corpus, number)
+                self.row(corpus, number, true)
             })
             .collect()
     }
 
     pub(super) fn held_out(&self, corpus: &Corpus, index: usize) -> Result<Row> {
-        self.row(corpus, index as u64)
+        self.row(corpus, index as u64, false)
     }
 
-    fn row(&self, corpus: &Corpus, number: u64) -> Result<Row> {
+    /// A row; of classes the weight counts where it is learned from.
+    fn row(&self, corpus: &Corpus, number: u64, is_weighed: bool) -> Result<Row> {
         let Example { prompt, answer } = match corpus.content() {
             Content::Examples(splits) => splits[&self.split][number as usize].clone(),
             Content::Task(source) => made(source).example(&mut example_random(self.split, number)),
             _ => unreachable!("only tasks and examples come here"),
         };
         let tokenizer = corpus.tokenizer();
+        if let Objective::Classify(_) = corpus.objective() {
+            let class = corpus.classes().iter().position(|class| *class == answer);
+            let reason = || format!("a task answered {answer:?}, which is none of its classes");
+            let class =
+                class.ok_or_else(|| Error::content(reason(), "a fault of the task"))? as u32;
+            let row = Framed::new(tokenizer, &tokenizer.encode(&prompt)?, None, self.length);
+            return Ok(Row::labeled(corpus, row, class, is_weighed));
+        }
         let (prompt, answer) = (tokenizer.encode(&prompt)?, tokenizer.encode(&answer)?);
         let all = [prompt.as_slice(), &answer].concat();
         Ok(match corpus.objective() {
@@ -88,6 +99,7 @@ impl TaskRows {
                 Row { tokens, targets: all, weights, ..Row::default() }
             }
             Objective::Translate(_) => Row::translate(corpus, &prompt, &answer, self.length),
+            Objective::Classify(_) => unreachable!("its rows are made above"),
         })
     }
 }

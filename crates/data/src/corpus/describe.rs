@@ -32,13 +32,16 @@ impl Split {
 pub struct Description {
     /// Number of different tokens.
     pub vocabulary: usize,
+    /// Names of the classes, where something is classified.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<String>,
     /// What each split has.
     pub splits: BTreeMap<Split, Part>,
     /// What a token is called: `token`, or `event` of a performance.
     pub unit: &'static str,
-    /// Files that could not be read and are left out, each with the reason.
+    /// What was left out, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub left_out: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// How much there is in a split.
@@ -58,8 +61,6 @@ pub struct Part {
 /// Documents that are named.
 pub(crate) const NAMED: usize = 5;
 
-/// Files that are named where they are left out.
-const MOST_NAMED: usize = 20;
 
 /// Tokens below which a mean over them says little: at two nats of spread its error is above 0.03.
 const FEW: u64 = 4096;
@@ -75,35 +76,17 @@ impl Split {
 }
 
 impl Description {
-    /// A warning that names and counts the files that are left out, if there are any.
-    pub fn left_out(&self) -> Option<String> {
-        let named = self.left_out.iter().take(MOST_NAMED).map(String::as_str);
-        let named = named.collect::<Vec<_>>().join("; ");
-        match self.left_out.len() {
-            0 => None,
-            1 => Some(format!("warning: 1 file is left out: {named}")),
-            count => {
-                let more = match count.saturating_sub(MOST_NAMED) {
-                    0 => String::new(),
-                    more => format!("; and {more} more"),
-                };
-                Some(format!("warning: {count} files are left out: {named}{more}"))
-            }
-        }
-    }
-
-    /// What is held out: a sentence for each split, and a warning where it is too little to rest on or where files are left out.
+    /// What was left out, then what is held out: a sentence for each split, and a warning where it is too little to rest on.
     pub fn held_out(&self) -> Vec<String> {
-        self.left_out().into_iter().chain(self.held_out_splits()).collect()
-    }
-
-    fn held_out_splits(&self) -> Vec<String> {
         let held = || self.splits.iter().filter(|(split, _)| **split != Split::Train);
         if held().next().is_none() {
-            return vec!["nothing is held out: no loss is measured on unseen data".into()];
+            let nothing = "nothing is held out: no loss is measured on unseen data".into();
+            return self.notes.iter().cloned().chain([nothing]).collect();
         }
         let sentences = held().map(|(split, part)| part.sentence(*split, self.unit));
-        let few = held().filter(|(_, part)| (1..FEW).contains(&part.tokens)).map(|(split, part)| {
+        // Of texts that are classified each is one prediction, whose error `evaluate` tells.
+        let counts = held().filter(|_| self.classes.is_empty());
+        let few = counts.filter(|(_, part)| (1..FEW).contains(&part.tokens)).map(|(split, part)| {
             format!(
                 "warning: only {} {}s are held out for {}, and a loss on fewer than {FEW} says little; \
                  use more text, a larger data.{}_share or a file of its own",
@@ -113,7 +96,7 @@ impl Description {
                 split.name()
             )
         });
-        sentences.chain(few).collect()
+        self.notes.iter().cloned().chain(sentences).chain(few).collect()
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 use whatwhere_random::{Fingerprint, Random};
 use whatwhere_settings::Refuses;
 
-use super::{Content, Corpus, Part, Split};
+use super::{Content, Corpus, Part, Split, classes::Classes, present};
 use crate::{
     Error, Result, read,
     settings::{DataSettings, Examples, Objective},
@@ -45,7 +45,9 @@ impl Corpus {
                 add(&mut hash, &task.example(&mut example_random(split, number)));
             }
         }
-        Ok(Self::new(tokenizer, Content::Task(source), parts, hash.finish(), settings))
+        let classes = classes(settings)?;
+        let content = Content::Task(source);
+        Ok(Self::new(tokenizer, content, parts, hash.finish(), settings).with_classes(classes))
     }
 
     pub(super) fn of_listops(path: &Path, settings: &DataSettings) -> Result<Self> {
@@ -71,8 +73,24 @@ impl Corpus {
             splits.entry(split).or_default().push(example);
             parts.entry(split).or_default().documents += 1;
         }
-        Ok(Self::new(tokenizer, Content::Examples(splits), parts, hash.finish(), settings))
+        let (content, classes) = (Content::Examples(splits), classes(settings)?);
+        Ok(Self::new(tokenizer, content, parts, hash.finish(), settings).with_classes(classes))
     }
+}
+
+/// The classes of a task's answers, where they are classified.
+fn classes(settings: &DataSettings) -> Result<Classes> {
+    let Objective::Classify(classify) = settings.objective() else {
+        return Ok(Classes::default());
+    };
+    let answers = settings.source.task().and_then(|task| task.classes()).unwrap_or_default();
+    let found: BTreeSet<&str> = answers.iter().map(String::as_str).collect();
+    let classes = Classes::new(&classify, &found, None)?;
+    if let Some(unknown) = answers.iter().find(|answer| classes.number(answer).is_none()) {
+        let reason = format!("the task also answers {unknown:?}; leave it out to take all answers");
+        return Err(Error::setting("objective.classes", format!("{:?}", classes.names), reason));
+    }
+    Ok(classes)
 }
 
 const SAMPLED: u64 = 8; // examples of each split in a fingerprint
@@ -94,6 +112,7 @@ pub(super) fn of_examples(settings: &DataSettings) -> Vec<Special> {
         Objective::NextToken(_) | Objective::Prefix(_) => {}
         Objective::Masked(_) => specials.push(Special::Mask),
         Objective::Translate(_) => specials.extend([Special::Begin, Special::End]),
+        Objective::Classify(_) => {}
     }
     specials
 }

@@ -1,7 +1,9 @@
 //! A corpus: tokens of three splits, the tokenizer that made them, and what there is to say about them.
 
+mod classes;
 mod describe;
 mod examples;
+mod labeled;
 mod pairs;
 mod pieces;
 
@@ -12,9 +14,11 @@ use std::{
     sync::Arc,
 };
 
+use classes::Classes;
 pub(crate) use describe::NAMED;
 pub use describe::{Description, Part, Split};
 pub(crate) use examples::example_random;
+pub(crate) use labeled::LabeledTokens;
 pub use pairs::Pair;
 pub(crate) use pieces::Pieces;
 use whatwhere_settings::Refuses;
@@ -38,6 +42,9 @@ pub struct Corpus(Arc<Inner>);
 struct Inner {
     tokenizer: Tokenizer,
     objective: Objective,
+    classes: Classes,
+    /// What was left out, in words.
+    notes: Vec<String>,
     content: Content,
     parts: BTreeMap<Split, Part>,
     fingerprint: u64,
@@ -52,6 +59,8 @@ pub(crate) enum Content {
     Stream(BTreeMap<Split, Tokens>),
     /// Sentences and their translations.
     Pairs(BTreeMap<Split, Vec<Pair>>),
+    /// Texts with a class each.
+    Labeled(BTreeMap<Split, Vec<LabeledTokens>>),
     /// Sequences with a start and an end of their own.
     Pieces(Pieces),
     /// Examples made when they are asked for.
@@ -92,6 +101,7 @@ impl Corpus {
                 stream(files(&fasta.path), valid, test)
             }
             Source::Pairs(pairs) => Self::of_pairs(pairs, settings, watch),
+            Source::Labeled(labeled) => Self::of_labeled(labeled, settings, watch),
             Source::Chorales(chorales) => Self::of_chorales(chorales, settings),
             Source::Midi(midi) => Self::of_midi(midi, settings, watch),
             Source::ListOps(ListOps { path: Some(path), .. }) => Self::of_listops(path, settings),
@@ -133,6 +143,16 @@ impl Corpus {
         &self.0.objective
     }
 
+    /// Names of the classes, in the order of their numbers; none where nothing is classified.
+    pub fn classes(&self) -> &[String] {
+        &self.0.classes.names
+    }
+
+    /// What a text counts in the training loss, by its class.
+    pub(crate) fn class_weights(&self) -> &[f32] {
+        &self.0.classes.weights
+    }
+
     /// Number of different tokens.
     pub fn vocabulary(&self) -> usize {
         self.0.tokenizer.vocabulary()
@@ -162,6 +182,16 @@ impl Corpus {
         }
     }
 
+    /// Numbers of the classes of a split's texts, in their order; none where classes are not read.
+    pub fn labels(&self, split: Split) -> Option<Vec<u32>> {
+        match &self.0.content {
+            Content::Labeled(splits) => {
+                Some(splits.get(&split)?.iter().map(|text| text.class).collect())
+            }
+            _ => None,
+        }
+    }
+
     /// The tokens of a split in one run; none for pairs, pieces and tasks.
     pub fn tokens(&self, split: Split) -> Option<&Tokens> {
         match &self.0.content {
@@ -180,12 +210,13 @@ impl Corpus {
 
     /// How much there is of everything.
     pub fn describe(&self) -> Description {
-        let left_out = match &self.0.content {
-            Content::Pieces(pieces) => pieces.left_out.clone(),
-            _ => Vec::new(),
-        };
-        let (vocabulary, splits) = (self.vocabulary(), self.0.parts.clone());
-        Description { vocabulary, splits, unit: self.0.unit, left_out }
+        Description {
+            vocabulary: self.vocabulary(),
+            classes: self.0.classes.names.clone(),
+            splits: self.0.parts.clone(),
+            unit: self.0.unit,
+            notes: self.0.notes.clone(),
+        }
     }
 
     /// Documents, pairs, pieces or examples of a split.
@@ -205,7 +236,24 @@ impl Corpus {
         settings: &DataSettings,
     ) -> Self {
         let (objective, unit) = (settings.objective(), settings.source.unit());
-        Self(Arc::new(Inner { tokenizer, objective, content, parts, fingerprint, unit }))
+        let (classes, notes) = (Classes::default(), Vec::new());
+        let inner = Inner { tokenizer, objective, classes, notes, content, parts, fingerprint, unit };
+        Self(Arc::new(inner))
+    }
+
+    /// The same with these classes. Nobody else has it yet.
+    fn with_classes(mut self, classes: Classes) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.classes = classes;
+        }
+        self
+    }
+
+    fn with_notes(mut self, notes: Vec<String>) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.notes = notes;
+        }
+        self
     }
 
     fn stream(sorted: Sorted, settings: &DataSettings, watch: Watch) -> Result<Self> {

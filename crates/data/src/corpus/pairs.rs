@@ -48,6 +48,8 @@ impl Corpus {
         Self(Arc::new(Inner {
             tokenizer: self.0.tokenizer.clone(),
             objective: self.0.objective.clone(),
+            classes: Default::default(),
+            notes: Vec::new(),
             content: Content::Pairs([(split, pairs)].into()),
             parts: [(split, part)].into(),
             fingerprint: self.0.fingerprint,
@@ -59,7 +61,12 @@ impl Corpus {
         present("source.source", &pairs.source)?;
         let texts = pair_texts(pairs, settings)?;
         let specials = [Special::Padding, Special::Begin, Special::End];
-        let tokenizer = pair_tokenizer(&texts, settings, &specials, watch)?;
+        // One tokenizer for both sides, so that names and numbers can be copied and embeddings shared.
+        let both = || {
+            let sides = texts.get(&Split::Train).into_iter().flatten();
+            sides.flat_map(|(source, target)| [source.as_str(), target.as_str()])
+        };
+        let tokenizer = tokenizer_of(both, settings, &specials, watch)?;
         let mut hash = Fingerprint::new();
         let mut splits = BTreeMap::new();
         let mut parts: BTreeMap<Split, Part> = BTreeMap::new();
@@ -114,29 +121,24 @@ fn pair_texts(pairs: &Pairs, settings: &DataSettings) -> Result<BTreeMap<Split, 
     Ok(splits)
 }
 
-/// One tokenizer for both sides, so that names and numbers can be copied and embeddings shared.
-fn pair_tokenizer(
-    texts: &BTreeMap<Split, Vec<Sides>>,
+/// The tokenizer that the settings ask for, learned from texts where it learns.
+pub(super) fn tokenizer_of<'a, I: Iterator<Item = &'a str>>(
+    texts: impl Fn() -> I,
     settings: &DataSettings,
     specials: &[Special],
     watch: Watch,
 ) -> Result<Tokenizer> {
-    let both = |split: Split| {
-        let sides = texts.get(&split).into_iter().flatten();
-        sides.flat_map(|(source, target)| [source.as_str(), target.as_str()])
-    };
+    let known = || texts().flat_map(str::chars).collect();
     match settings.tokenizer() {
         TokenizerSettings::Bytes(_) => Tokenizer::of_bytes(specials),
         TokenizerSettings::Characters(_) => {
-            let known = both(Split::Train).flat_map(str::chars).collect();
-            Tokenizer::of_characters(&known, &[specials, &[Special::Unknown]].concat())
+            Tokenizer::of_characters(&known(), &[specials, &[Special::Unknown]].concat())
         }
         TokenizerSettings::Kmers(Kmers { length }) => {
-            let known = both(Split::Train).flat_map(str::chars).collect();
-            Tokenizer::of_kmers(length, &known, &[specials, &[Special::Unknown]].concat())
+            Tokenizer::of_kmers(length, &known(), &[specials, &[Special::Unknown]].concat())
         }
         TokenizerSettings::Bpe(bpe) => {
-            Tokenizer::train_watched(both(Split::Train), bpe.vocabulary, specials, watch)
+            Tokenizer::train_watched(texts(), bpe.vocabulary, specials, watch)
         }
         TokenizerSettings::File(file) => file.load(specials),
     }

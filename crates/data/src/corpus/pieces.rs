@@ -22,8 +22,6 @@ pub(crate) struct Pieces {
     pub(crate) stride: usize,
     /// What training does to a piece.
     pub(crate) augment: Option<Augment>,
-    /// What was not read, and why.
-    pub(crate) left_out: Vec<String>,
 }
 
 impl Corpus {
@@ -44,7 +42,7 @@ impl Corpus {
         }
         hash.add(tokenizer.to_json()?.as_bytes());
         let stride = chorales.stride();
-        let pieces = Pieces { splits, stride, augment: None, left_out: Vec::new() };
+        let pieces = Pieces { splits, stride, augment: None };
         Ok(Self::new(tokenizer, Content::Pieces(pieces), parts, hash.finish(), settings))
     }
 
@@ -76,8 +74,30 @@ impl Corpus {
             splits.entry(split).or_default().push(tokens);
         }
         hash.add(tokenizer.to_json()?.as_bytes());
-        let pieces = Pieces { splits, stride: midi.stride(), augment: Augment::of(midi), left_out };
-        Ok(Self::new(tokenizer, Content::Pieces(pieces), parts, hash.finish(), settings))
+        let pieces = Pieces { splits, stride: midi.stride(), augment: Augment::of(midi) };
+        let corpus =
+            Self::new(tokenizer, Content::Pieces(pieces), parts, hash.finish(), settings);
+        Ok(corpus.with_notes(said(&left_out).into_iter().collect()))
+    }
+}
+
+/// Files that are named where they are left out.
+const MOST_NAMED: usize = 20;
+
+/// A warning that names and counts the files that are left out, if there are any.
+fn said(left_out: &[String]) -> Option<String> {
+    let named = left_out.iter().take(MOST_NAMED).map(String::as_str);
+    let named = named.collect::<Vec<_>>().join("; ");
+    match left_out.len() {
+        0 => None,
+        1 => Some(format!("warning: 1 file is left out: {named}")),
+        count => {
+            let more = match count.saturating_sub(MOST_NAMED) {
+                0 => String::new(),
+                more => format!("; and {more} more"),
+            };
+            Some(format!("warning: {count} files are left out: {named}{more}"))
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod archive;
 mod chorales;
 mod compressed;
 mod fasta;
+mod labeled;
 mod listops;
 mod midi;
 mod pairs;
@@ -23,6 +24,7 @@ use std::{
 pub(crate) use chorales::{Grids, HIGHEST, LOWEST, SILENCE, VOICES, chorales};
 pub(crate) use compressed::zstandard;
 pub(crate) use fasta::fasta;
+pub(crate) use labeled::{LabeledText, labeled};
 pub(crate) use listops::listops;
 pub(crate) use midi::{Performances, Piece, performances};
 pub(crate) use pairs::{Sides, pairs};
@@ -42,7 +44,23 @@ pub(crate) fn documents(
     field: &str,
     visit: &mut dyn FnMut(Document) -> Result<()>,
 ) -> Result<()> {
-    files(path, &mut |name, reader| text(name, name, reader, field, visit))
+    let wanted = table::Wanted::plain([field], ["source.field"]);
+    unpacked(path, &mut |name, kind, reader| {
+        if table::is_table(kind) {
+            let mut row = |at, [text]: [String; 1]| visit(Document { name: at, text });
+            return table::table(name, kind, reader, &wanted, &mut row);
+        }
+        let text = whole(name, reader)?;
+        visit(Document { name: name.to_string(), text })
+    })
+}
+
+/// Gets each file with its name, and with what the name says of its content: in lower case, without what was peeled off.
+type VisitFile<'a> = &'a mut dyn FnMut(&str, &str, &mut dyn Read) -> Result<()>;
+
+/// Opens every file under a path, those of archives one by one, as they are without compression.
+fn unpacked(path: &Path, visit: VisitFile) -> Result<()> {
+    files(path, &mut |name, reader| peeled(name, name, reader, visit))
 }
 
 /// Opens every file under a path, in the order of their names; hidden ones are left out.
@@ -66,31 +84,20 @@ fn files(path: &Path, visit: &mut dyn FnMut(&str, &mut dyn Read) -> Result<()>) 
     entries.iter().try_for_each(|entry| files(entry, visit))
 }
 
-/// Reads documents by what `kind`, a file's name, says of it; peels one ending at a time.
-fn text(
-    name: &str,
-    kind: &str,
-    reader: &mut dyn Read,
-    field: &str,
-    visit: &mut dyn FnMut(Document) -> Result<()>,
-) -> Result<()> {
+/// Visits a file by what `kind`, its name, says of it; peels one ending at a time.
+fn peeled(name: &str, kind: &str, reader: &mut dyn Read, visit: VisitFile) -> Result<()> {
     let kind = kind.to_ascii_lowercase();
     if let Some((kind, mut reader)) = compressed::opened(&kind, reader) {
-        return text(name, &kind, &mut reader, field, visit);
+        return peeled(name, &kind, &mut reader, visit);
     }
-    let mut inside = |inner: &str, reader: &mut dyn Read| text(inner, inner, reader, field, visit);
+    let mut inside = |inner: &str, reader: &mut dyn Read| peeled(inner, inner, reader, visit);
     if kind.ends_with(".tar") {
         return archive::tar(name, reader, &mut inside);
     }
     if kind.ends_with(".zip") {
         return zip::zip(name, reader, &mut inside);
     }
-    if table::is_table(&kind) {
-        let mut row = |at, [text]: [String; 1]| visit(Document { name: at, text });
-        return table::table(name, &kind, reader, [field], &mut row);
-    }
-    let text = whole(name, reader)?;
-    visit(Document { name: name.to_string(), text })
+    visit(name, &kind, reader)
 }
 
 /// Opens a file, compressed or not, but not packed; with its name as it would be without compression.

@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use super::{decoded, open};
+use super::{
+    decoded, open,
+    table::{self, Wanted},
+};
 use crate::{Error, Result};
 
 /// The two sides of a pair.
@@ -11,7 +14,7 @@ pub(crate) type Sides = (String, String);
 /// Reads pairs from two files, or from one with two fields. Pairs with an empty side are left out.
 pub(crate) fn pairs(source: &Path, target: &Path, fields: (&str, &str)) -> Result<Vec<Sides>> {
     let mut pairs = if source == target || target.as_os_str().is_empty() {
-        table(source, fields)?
+        rows(source, fields)?
     } else {
         parallel(source, target)?
     };
@@ -22,11 +25,13 @@ pub(crate) fn pairs(source: &Path, target: &Path, fields: (&str, &str)) -> Resul
     Ok(pairs)
 }
 
-fn table(path: &Path, (source, target): (&str, &str)) -> Result<Vec<Sides>> {
+fn rows(path: &Path, (source, target): (&str, &str)) -> Result<Vec<Sides>> {
     let name = path.display().to_string();
     let (kind, mut reader) = open(path)?;
     let mut pairs = Vec::new();
-    super::table::table(&name, &kind, &mut reader, [source, target], &mut |_, [from, to]| {
+    let settings = ["source.source_field", "source.target_field"];
+    let wanted = Wanted::plain([source, target], settings);
+    table::table(&name, &kind, &mut reader, &wanted, &mut |_, [from, to]| {
         pairs.push((from.trim().to_string(), to.trim().to_string()));
         Ok(())
     })?;

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use super::table::Visit;
+use super::table::{Visit, Wanted};
 use crate::{Error, Result};
 
 /// Visits the wanted columns of every row.
@@ -10,7 +10,7 @@ use crate::{Error, Result};
 pub(super) fn rows<const N: usize>(
     name: &str,
     reader: &mut dyn Read,
-    fields: [&str; N],
+    wanted: &Wanted<N>,
     visit: Visit<N>,
 ) -> Result<()> {
     use parquet::{
@@ -27,13 +27,16 @@ pub(super) fn rows<const N: usize>(
     for (i, row) in file.get_row_iter(None).map_err(refused)?.enumerate() {
         let row = row.map_err(refused)?;
         let at = format!("{name}, row {}", i + 1);
-        let found = super::table::each(fields, |field| {
+        let found = super::table::each(wanted.fields, |field| {
             let number = field.parse::<usize>().ok().filter(|number| *number > 0);
             let by_number = number.and_then(|number| row.get_column_iter().nth(number - 1));
             let column = by_number
                 .or_else(|| row.get_column_iter().find(|(name, _)| name.as_str() == field));
             match column {
                 Some((_, Field::Str(text))) => Ok(text.clone()),
+                Some((_, found)) if wanted.is_labeled && *found != Field::Null => {
+                    Ok(found.to_string())
+                }
                 Some((_, other)) => {
                     Err(Error::content(&at, format!("has {other} in {field:?}, expected text")))
                 }
@@ -55,7 +58,7 @@ pub(super) fn rows<const N: usize>(
 pub(super) fn rows<const N: usize>(
     name: &str,
     _: &mut dyn Read,
-    _: [&str; N],
+    _: &Wanted<N>,
     _: Visit<N>,
 ) -> Result<()> {
     let reason = "this build does not read Parquet; build it with --features parquet, or convert the file to .jsonl";

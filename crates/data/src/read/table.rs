@@ -12,6 +12,31 @@ use crate::{Error, Result};
 /// The wanted fields of one row, and where it stands.
 pub(super) type Visit<'a, const N: usize> = &'a mut dyn FnMut(String, [String; N]) -> Result<()>;
 
+/// What is wanted of each row.
+pub(super) struct Wanted<'a, const N: usize> {
+    /// Columns by number or name, or keys.
+    pub(super) fields: [&'a str; N],
+    /// The settings that name them.
+    settings: [&'static str; N],
+    /// Whether rows have to be equally long, so that no cell is torn, and may hold numbers and truths as words.
+    pub(super) is_labeled: bool,
+}
+
+impl<'a, const N: usize> Wanted<'a, N> {
+    /// Texts.
+    pub(super) fn plain(fields: [&'a str; N], settings: [&'static str; N]) -> Self {
+        Self { fields, settings, is_labeled: false }
+    }
+
+    /// Texts with a label.
+    pub(super) fn labeled(fields: [&'a str; N], settings: [&'static str; N]) -> Self {
+        Self { fields, settings, is_labeled: true }
+    }
+}
+
+/// Where the wanted fields stand, and how many cells the first row has.
+type Columns<const N: usize> = ([usize; N], usize);
+
 /// Whether a file's name, without endings of compression, is that of a table.
 pub(super) fn is_table(kind: &str) -> bool {
     [".csv", ".tsv", ".jsonl", ".parquet"].iter().any(|ending| kind.ends_with(ending))
@@ -22,14 +47,14 @@ pub(super) fn table<const N: usize>(
     name: &str,
     kind: &str,
     reader: &mut dyn Read,
-    fields: [&str; N],
+    wanted: &Wanted<N>,
     visit: Visit<N>,
 ) -> Result<()> {
     if kind.ends_with(".parquet") {
-        return super::parquet::rows(name, reader, fields, visit);
+        return super::parquet::rows(name, reader, wanted, visit);
     }
     if kind.ends_with(".csv") {
-        return commas(name, reader, fields, visit);
+        return commas(name, reader, wanted, visit);
     }
     let mut columns = None;
     lines(name, reader, &mut |number, line| {
@@ -37,17 +62,20 @@ pub(super) fn table<const N: usize>(
         if kind.ends_with(".jsonl") {
             let value: serde_json::Value = serde_json::from_str(&line)
                 .map_err(|error| Error::content(&at, format!("is not JSON: {error}")))?;
-            return visit(at.clone(), each(fields, |field| key(&at, &value, field))?);
+            return visit(
+                at.clone(),
+                each(wanted.fields, |field| key(&at, &value, field, wanted.is_labeled))?,
+            );
         }
         let cells: Vec<&str> = line.split('\t').collect();
-        row(&mut columns, at, &cells, fields, visit)
+        row(&mut columns, at, &cells, wanted, visit)
     })
 }
 
 fn commas<const N: usize>(
     name: &str,
     reader: &mut dyn Read,
-    fields: [&str; N],
+    wanted: &Wanted<N>,
     visit: Visit<N>,
 ) -> Result<()> {
     let text = super::whole(name, reader)?;
@@ -62,7 +90,7 @@ fn commas<const N: usize>(
         rest = after;
         if cells.iter().any(|cell| !cell.trim().is_empty()) {
             let cells: Vec<&str> = cells.iter().map(String::as_str).collect();
-            row(&mut columns, at, &cells, fields, visit)?;
+            row(&mut columns, at, &cells, wanted, visit)?;
         }
     }
     Ok(())
@@ -96,23 +124,30 @@ fn record(text: &str) -> Option<(Vec<String>, &str)> {
 
 /// Finds the columns in the first row, which is the head if a field is named, and visits all others.
 fn row<const N: usize>(
-    columns: &mut Option<[usize; N]>,
+    columns: &mut Option<Columns<N>>,
     at: String,
     cells: &[&str],
-    fields: [&str; N],
+    wanted: &Wanted<N>,
     visit: Visit<N>,
 ) -> Result<()> {
-    let numbers = match columns {
-        Some(numbers) => *numbers,
+    let (numbers, width) = match columns {
+        Some(found) => *found,
         None => {
-            let numbers = each(fields, |field| column(field, cells))?;
-            *columns = Some(numbers);
-            if fields.iter().any(|field| number(field).is_none()) {
+            let named: [_; N] = std::array::from_fn(|i| (wanted.settings[i], wanted.fields[i]));
+            let numbers = each(named, |(setting, field)| column(setting, field, cells))?;
+            *columns = Some((numbers, cells.len()));
+            if wanted.fields.iter().any(|field| number(field).is_none()) {
                 return Ok(());
             }
-            numbers
+            (numbers, cells.len())
         }
     };
+    if wanted.is_labeled && cells.len() != width {
+        let found = cells.len();
+        let reason =
+            format!("has {found} columns, and the first row has {width}; expected as many");
+        return Err(Error::content(&at, reason));
+    }
     let cell = |index: usize| {
         let cell = cells.get(index).map(|cell| cell.to_string());
         cell.ok_or_else(|| {
@@ -129,7 +164,7 @@ fn number(field: &str) -> Option<usize> {
 }
 
 /// The index of a column, by number or by its name in the head.
-fn column(field: &str, head: &[&str]) -> Result<usize> {
+fn column(setting: &'static str, field: &str, head: &[&str]) -> Result<usize> {
     let named = || head.iter().position(|name| name.trim() == field);
     number(field).map(|number| number - 1).or_else(named).ok_or_else(|| {
         let head: Vec<String> = head.iter().map(|name| name.chars().take(20).collect()).collect();
@@ -137,14 +172,17 @@ fn column(field: &str, head: &[&str]) -> Result<usize> {
             "expected the number of a column, counted from 1, or a name in the first row, which has {}",
             head.join(", ")
         );
-        Error::setting("source.field", format!("{field:?}"), reason)
+        Error::setting(setting, format!("{field:?}"), reason)
     })
 }
 
-/// The text at a key of a line of JSON.
-fn key(at: &str, value: &serde_json::Value, field: &str) -> Result<String> {
+/// The text at a key of a line of JSON; a number or a truth where it may be one.
+fn key(at: &str, value: &serde_json::Value, field: &str, is_labeled: bool) -> Result<String> {
     match &value[field] {
         serde_json::Value::String(text) => Ok(text.clone()),
+        found @ (serde_json::Value::Number(_) | serde_json::Value::Bool(_)) if is_labeled => {
+            Ok(found.to_string())
+        }
         _ => {
             let keys: Vec<&str> =
                 value.as_object().into_iter().flatten().map(|(k, _)| k.as_str()).collect();

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Chorales, Pairs};
+use super::{Chorales, Labeled, Pairs};
 use crate::{Error, Result, read::uncompressed};
 
 impl Pairs {
@@ -64,6 +64,31 @@ impl Pairs {
             false => format!("train.{from} and train.{to}"),
         };
         Err(found(folder, &names, &format!("{pair}, or a table such as train.tsv")))
+    }
+}
+
+impl Labeled {
+    /// The parts of a folder: tables `train.tsv`, `valid.tsv` and `test.tsv`, compressed or not, or folders `train`, `valid`
+    /// and `test`, by any name that says so; otherwise all that lies in it.
+    pub fn in_folder(&self, folder: &Path) -> Result<Self> {
+        let names = names(folder)?;
+        let is_called =
+            |stem: &str, split: &[&str]| stem.split(['.', '-', '_']).any(|w| split.contains(&w));
+        let table = |split: &[&str]| {
+            let fits = |name: &&String| {
+                let (stem, ending) = parts(name);
+                TABLES.contains(&ending) && is_called(stem, split)
+            };
+            names.iter().find(fits).map(|name| folder.join(name))
+        };
+        let part = |split: &[&str]| {
+            let inner = split.iter().map(|name| folder.join(name)).find(|path| path.is_dir());
+            table(split).or(inner)
+        };
+        Ok(match part(TRAIN) {
+            Some(path) => Self { path, valid: part(VALID), test: part(TEST), ..self.clone() },
+            None => Self { path: folder.into(), valid: None, test: None, ..self.clone() },
+        })
     }
 }
 

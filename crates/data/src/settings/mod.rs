@@ -11,8 +11,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use whatwhere_settings::{Refuses, choice, schema::in_order};
 
-pub use objective::{Examples, Masked, NextToken, Prefix, Translate};
-pub use source::{Chorales, Fasta, Midi, Pairs, Text};
+pub use objective::{
+    ClassWeights, Classify, Examples, Masked, NextToken, Prefix, Translate, WeightRule,
+};
+pub use source::{Chorales, Fasta, Labeled, Midi, Pairs, Text};
 pub use tokens::{Bpe, Bytes, Characters, File, Kmers};
 
 use crate::{
@@ -27,11 +29,12 @@ use crate::{
 pub struct DataSettings {
     /// What is read or made; default a text without a path, which the caller supplies.
     pub source: Source,
-    /// How text is cut into tokens; default `bytes` for text, `bpe` for pairs, `characters` for FASTA, which `kmers` suit too.
+    /// How text is cut into tokens; default `bytes` for text, `bpe` for pairs and labeled texts, `characters` for FASTA, which
+    /// `kmers` suit too.
     /// Music and tasks have symbols of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokenizer: Option<TokenizerSettings>,
-    /// What is predicted; default `translate` for pairs, otherwise by the family: `next_token` for a decoder, `masked` for an
+    /// What is predicted; default `translate` for pairs, `classify` for labeled texts, otherwise by the family: `next_token` for a decoder, `masked` for an
     /// encoder, `translate` for both.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub objective: Option<Objective>,
@@ -128,6 +131,7 @@ impl DataSettings {
         match &mut self.source {
             Source::Text(Text { path, valid, test, .. })
             | Source::Midi(Midi { path, valid, test, .. })
+            | Source::Labeled(Labeled { path, valid, test, .. })
             | Source::Fasta(Fasta { path, valid, test, .. }) => {
                 paths.push(path);
                 paths.extend(valid.iter_mut().chain(test));
@@ -153,6 +157,7 @@ impl DataSettings {
         match (&self.objective, &self.source) {
             (Some(objective), _) => objective.clone(),
             (None, Source::Pairs(_)) => Objective::Translate(Translate {}),
+            (None, Source::Labeled(_)) => Objective::Classify(Classify::default()),
             (None, _) => Objective::NextToken(NextToken {}),
         }
     }
@@ -161,7 +166,7 @@ impl DataSettings {
     pub fn tokenizer(&self) -> TokenizerSettings {
         match (&self.tokenizer, &self.source) {
             (Some(tokenizer), _) => tokenizer.clone(),
-            (None, Source::Pairs(_)) => TokenizerSettings::Bpe(Bpe::default()),
+            (None, Source::Pairs(_) | Source::Labeled(_)) => TokenizerSettings::Bpe(Bpe::default()),
             (None, Source::Fasta(_)) => TokenizerSettings::Characters(Characters {}),
             (None, _) => TokenizerSettings::Bytes(Bytes {}),
         }
@@ -173,16 +178,30 @@ impl DataSettings {
 
     fn check_objective(&self) -> Result<()> {
         let (objective, source) = (self.objective(), self.source.name());
-        let pairs = matches!(self.source, Source::Pairs(_));
-        let translate = matches!(objective, Objective::Translate(_));
-        if pairs != translate && self.source.task().is_none() {
-            let right = if pairs { "use translate" } else { "use next_token, prefix or masked" };
+        let translates = matches!(objective, Objective::Translate(_));
+        let classifies = matches!(objective, Objective::Classify(_));
+        let (fits, right) = match &self.source {
+            Source::Pairs(_) => (translates, "use translate"),
+            Source::Labeled(_) => {
+                (classifies, "use classify; without labels, text reads the same files")
+            }
+            source => match source.task() {
+                None if classifies => (false, "texts with labels are read by the source labeled"),
+                None => (!translates, "use next_token, prefix or masked"),
+                Some(task) => (
+                    !classifies || task.classes().is_some(),
+                    "its answers are no classes; use next_token, prefix, masked or translate",
+                ),
+            },
+        };
+        if !fits {
             let reason = format!("has no meaning for {source}; {right}");
             return Err(Error::setting("objective", objective.name(), reason));
         }
         match &objective {
             Objective::Masked(masked) => masked.check(),
             Objective::Prefix(prefix) => prefix.check(),
+            Objective::Classify(classify) => classify.check(),
             Objective::NextToken(_) | Objective::Translate(_) => Ok(()),
         }
     }
@@ -195,6 +214,7 @@ choice! {
     Source {
         Text => "text",
         Pairs => "pairs",
+        Labeled => "labeled",
         Chorales => "chorales",
         Midi => "midi",
         Fasta => "fasta",
@@ -226,6 +246,7 @@ choice! {
         Prefix => "prefix",
         Masked => "masked",
         Translate => "translate",
+        Classify => "classify",
     }
 }
 
@@ -237,10 +258,15 @@ impl Objective {
 }
 
 impl Source {
+    /// Whether it is text, which any tokenizer may cut: that of another run, for example.
+    pub fn is_text(&self) -> bool {
+        matches!(self, Self::Text(_) | Self::Pairs(_) | Self::Labeled(_) | Self::Fasta(_))
+    }
+
     /// The task, where the source is one.
     pub fn task(&self) -> Option<&dyn Task> {
         match self {
-            Self::Text(_) | Self::Pairs(_) | Self::Fasta(_) => None,
+            Self::Text(_) | Self::Pairs(_) | Self::Labeled(_) | Self::Fasta(_) => None,
             Self::Chorales(_) | Self::Midi(_) => None,
             Self::IndirectIndexing(task) => Some(task),
             Self::Copy(task) => Some(task),
@@ -264,7 +290,7 @@ impl Source {
     /// The most letters, digits, pairs or symbols that a task asks about.
     pub fn longest(&self) -> Option<usize> {
         Some(match self {
-            Self::Text(_) | Self::Pairs(_) | Self::Fasta(_) => return None,
+            Self::Text(_) | Self::Pairs(_) | Self::Labeled(_) | Self::Fasta(_) => return None,
             Self::Chorales(_) | Self::Midi(_) => return None,
             Self::IndirectIndexing(task) => task.longest,
             Self::Copy(task) => task.longest,
@@ -281,7 +307,7 @@ impl Source {
     pub fn at_length(&self, length: usize) -> Option<Self> {
         let mut source = self.clone();
         let (shortest, longest) = match &mut source {
-            Self::Text(_) | Self::Pairs(_) | Self::Fasta(_) => return None,
+            Self::Text(_) | Self::Pairs(_) | Self::Labeled(_) | Self::Fasta(_) => return None,
             Self::Chorales(_) | Self::Midi(_) => return None,
             Self::ListOps(ListOps { path: Some(_), .. }) => return None,
             Self::ListOps(task) => {

@@ -1,5 +1,7 @@
 //! What is predicted, and how often.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use whatwhere_settings::{Refuses, schema::in_order};
@@ -90,6 +92,64 @@ impl Prefix {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Translate {}
+
+/// Tell the class of a text or of a pair of texts, from one vector that `model.pooling` makes of its states; for an encoder or a
+/// decoder. Read from `labeled` texts, or from a task whose answers are classes, such as `listops`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(transform = in_order::<Self>)]
+pub struct Classify {
+    /// Names of the classes in their order; default those of the training data, sorted.
+    pub classes: Vec<String>,
+    /// What a text counts in the training loss by its class: `even`, `balanced` (each class as much as any other, however
+    /// rare), or numbers such as `{ spam = 3.0 }`, where other classes count 1; default `even`.
+    pub class_weights: ClassWeights,
+}
+
+/// What a text counts in the training loss.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected \"even\", \"balanced\" or a table of numbers by class")]
+pub enum ClassWeights {
+    /// By a rule.
+    Rule(WeightRule),
+    /// So much by class; 1 for others.
+    Each(BTreeMap<String, f64>),
+}
+
+/// A rule for what texts count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WeightRule {
+    /// Every text counts the same.
+    Even,
+    /// Every class counts the same: texts / (classes · texts of the class).
+    Balanced,
+}
+
+impl Default for ClassWeights {
+    fn default() -> Self {
+        Self::Rule(WeightRule::Even)
+    }
+}
+
+impl Classify {
+    pub(super) fn check(&self) -> Result<()> {
+        let different: BTreeSet<&String> = self.classes.iter().collect();
+        let is_blank = self.classes.iter().any(|class| class.trim().is_empty());
+        if self.classes.len() == 1 || different.len() < self.classes.len() || is_blank {
+            let reason = "expected at least two different names; leave it out to take those of the training data";
+            let found = format!("{:?}", self.classes);
+            return Err(Error::setting("objective.classes", found, reason));
+        }
+        let ClassWeights::Each(weights) = &self.class_weights else { return Ok(()) };
+        if let Some((class, weight)) = weights.iter().find(|(_, w)| !(**w > 0.0 && w.is_finite())) {
+            let setting = "objective.class_weights";
+            let reason = "a weight is above 0; to leave a class out, leave its texts out";
+            return Err(Error::setting(setting, format!("{{ {class:?} = {weight} }}"), reason));
+        }
+        Ok(())
+    }
+}
 
 /// How many examples a task has. They are the same for every seed of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

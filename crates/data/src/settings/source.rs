@@ -74,6 +74,43 @@ impl Default for Pairs {
     }
 }
 
+/// Texts with a class each, for `classify`: rows of tables, or files in a folder for each class.
+///
+/// A row of `.csv`, `.tsv`, `.jsonl` and, where the build has it, `.parquet` has a text and its label; any other file is one
+/// text, whose label is the name of the folder it lies in. Compressed and packed as for `text`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Labeled {
+    /// File, folder or archive; no default.
+    pub path: PathBuf,
+    /// File or folder for validation; default none, so that `valid_share` applies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub valid: Option<PathBuf>,
+    /// File or folder for the test; default none, so that `test_share` applies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test: Option<PathBuf>,
+    /// In a table: column of the text counted from 1, or its name in the first row, or its key in `.jsonl`; default `text`.
+    pub field: String,
+    /// The same of the second text, where a label belongs to a pair; default none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub second_field: Option<String>,
+    /// The same of the label; default `label`.
+    pub label_field: String,
+}
+
+impl Default for Labeled {
+    fn default() -> Self {
+        Self {
+            path: PathBuf::new(),
+            valid: None,
+            test: None,
+            field: "text".into(),
+            second_field: None,
+            label_field: "label".into(),
+        }
+    }
+}
+
 /// Four-voice chorales from JSON with `train`, `valid` and `test`: pieces of steps of pitches.
 /// Tokens run in raster order: soprano, alto, tenor, bass, then the next step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -78,6 +78,10 @@ impl Task for ListOps {
         (self.longest + 1, 1)
     }
 
+    fn classes(&self) -> Option<Vec<String>> {
+        Some(DIGITS.map(String::from).into())
+    }
+
     fn example(&self, random: &mut Random) -> Example {
         let mut words = Vec::new();
         for _ in 0..DRAWS {

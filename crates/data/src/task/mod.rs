@@ -40,6 +40,12 @@ pub trait Task: Send + Sync {
     /// The most symbols of a prompt and of an answer.
     fn longest(&self) -> (usize, usize);
 
+    /// Every answer there is, where an example asks for one of a few classes; `classify` then learns them by their number in
+    /// this list.
+    fn classes(&self) -> Option<Vec<String>> {
+        None
+    }
+
     /// An example that follows from the generator alone.
     fn example(&self, random: &mut Random) -> Example;
 }

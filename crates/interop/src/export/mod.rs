@@ -54,9 +54,20 @@ pub(crate) struct Worded {
     pub(crate) names: Names,
 }
 
+/// Refuses a run that tells classes: no format is written with its head.
+pub(crate) fn must_predict_tokens(settings: &ModelSettings) -> Result<()> {
+    match settings.classes {
+        0 => Ok(()),
+        classes => Err(Error::Refused(format!(
+            "the run tells {classes} classes, and what is written for others predicts tokens; export the run it started from"
+        ))),
+    }
+}
+
 /// The words for a run: those it came with, or those of the first family that has its settings.
 pub(crate) fn worded(run: &Run) -> Result<Worded> {
     let settings = &run.settings.model;
+    must_predict_tokens(settings)?;
     if let Some(imported) = &run.imported
         && !imported.config.is_empty()
         && let Ok(words) = read(&imported.config, settings)

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use whatwhere_data::{Corpus, Split};
 use whatwhere_files as files;
 use whatwhere_training::{
-    Ending, Evaluation, Folder, Machine, Record, Run, RunSettings, Trainer, Translation, bleu,
-    evaluate, interrupt::Interrupt, trainer,
+    Ending, Evaluation, Folder, Machine, Record, Run, RunSettings, Trainer,
+    classification::Classification, interrupt::Interrupt,
 };
 
-use super::{conditions::Conditions, pace::Pace};
+use super::{conditions::Conditions, figures, pace::Pace};
 use crate::{
     Error,
     budget::tokens_per_step,
@@ -37,6 +37,9 @@ pub struct Trained {
     pub held_out: Vec<String>,
     /// At the trained length.
     pub quality: Evaluation,
+    /// Texts by their class and the class they were told as, where classes are told.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub classification: Option<Classification>,
     /// BLEU of translations with beam 4, where asked for.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bleu: Option<f64>,
@@ -96,9 +99,6 @@ fn one() -> usize {
     1
 }
 
-/// Tokens of a sample: enough for heads to show what they do.
-const SAMPLE: usize = 256;
-
 /// How much of the held-out data a quality is of: the same for all cells of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -130,7 +130,7 @@ impl Amount {
     }
 
     /// In tokens of a corpus; nothing for all.
-    fn tokens(self, corpus: &Corpus, split: Split) -> Option<usize> {
+    pub(super) fn tokens(self, corpus: &Corpus, split: Split) -> Option<usize> {
         match self {
             Self::All => None,
             Self::Tokens(tokens) => Some(tokens),
@@ -195,7 +195,7 @@ pub(super) fn load(
 }
 
 fn asked(comparison: &Comparison, amount: Amount, trained: usize, corpus: &Corpus) -> Asked {
-    let split = split(corpus);
+    let split = figures::split(corpus);
     let is_text = corpus.tokens(split).is_some();
     let lengths = comparison.lengths.clone().unwrap_or_else(|| Lengths::multiples(trained));
     let tokens = match amount {
@@ -253,7 +253,7 @@ pub(super) fn measure(
     amount: Amount,
 ) -> Result<Trained, Error> {
     let run = Run::open(folder.path())?;
-    let split = split(corpus);
+    let split = figures::split(corpus);
     if !corpus.has(split) {
         let reason = "nothing is held out; set data.valid_share above 0, or name a file for it";
         return Err(Error::Request(reason.into()));
@@ -270,16 +270,18 @@ pub(super) fn measure(
         true => records.iter().filter_map(speed).collect(),
         false => stretches.clone(),
     };
+    let (quality, classification) = figures::of(&run, corpus, split, amount)?;
     let trained = Trained {
         seed: run.settings.seed,
         steps: run.settings.training.steps,
         length: run.settings.training.length,
         split: split.name().into(),
         held_out: corpus.describe().held_out(),
-        quality: quality(&run, corpus, split, amount)?,
-        bleu: if asked.bleu { bleu(&run, corpus, split)? } else { None },
+        quality,
+        classification,
+        bleu: if asked.bleu { figures::bleu(&run, corpus, split)? } else { None },
         data: corpus.describe().to_string(),
-        sample: sample(&run, corpus, split)?,
+        sample: figures::sample(&run, corpus, split)?,
         curve: records.iter().filter_map(point).collect(),
         lengths,
         cost: Cost {
@@ -297,38 +299,6 @@ pub(super) fn measure(
     let text = serde_json::to_string(&kept).map_err(|e| Error::Request(e.to_string()))?;
     files::replace(&outcome(folder), |writer| writer.write_all(text.as_bytes()))?;
     Ok(kept.trained)
-}
-
-/// What is held out the longest.
-fn split(corpus: &Corpus) -> Split {
-    if corpus.has(Split::Test) { Split::Test } else { Split::Valid }
-}
-
-/// The figures at the trained length.
-fn quality(run: &Run, corpus: &Corpus, split: Split, amount: Amount) -> Result<Evaluation, Error> {
-    let batches = trainer::batches(&run.settings, corpus, split)?;
-    let each = tokens_per_step(&run.settings) / run.settings.training.accumulate;
-    let limit = amount.tokens(corpus, split).map(|tokens| tokens.div_ceil(each as usize));
-    Ok(evaluate(run.model(), &batches, limit, corpus.bytes_per_token(split))?)
-}
-
-/// The first held-out tokens as text.
-fn sample(run: &Run, corpus: &Corpus, split: Split) -> Result<String, Error> {
-    let batches = trainer::batches(&run.settings, corpus, split)?;
-    let Some(batch) = batches.evaluation(Some(1)).next().transpose()? else {
-        return Ok(String::new());
-    };
-    let length = batch.lengths.first().map_or(0, |length| (*length).min(SAMPLE));
-    Ok(run.tokenizer()?.decode(&batch.tokens[..length]))
-}
-
-fn bleu(run: &Run, corpus: &Corpus, split: Split) -> Result<Option<f64>, Error> {
-    let Some(pairs) = corpus.pairs(split) else { return Ok(None) };
-    let sources: Vec<&str> = pairs.iter().map(|pair| pair.source_text.as_str()).collect();
-    let references: Vec<Vec<&str>> =
-        pairs.iter().map(|pair| vec![pair.target_text.as_str()]).collect();
-    let targets = run.translate(&sources, &Translation::default())?;
-    Ok(Some(bleu::Settings::default().corpus(&targets, &references)?.score))
 }
 
 fn records(folder: &Folder) -> Vec<serde_json::Value> {

@@ -8,6 +8,7 @@
 mod cell;
 mod conditions;
 mod corpora;
+mod figures;
 mod numbers;
 mod pace;
 mod queue;
@@ -316,7 +317,7 @@ impl Comparison {
             let often = (training.steps / CURVE).max(1);
             training.evaluate_every = training.evaluate_every.min(often);
         }
-        settings.resolve(corpus.vocabulary())?;
+        settings.resolve_for(corpus)?;
         Ok(settings)
     }
 

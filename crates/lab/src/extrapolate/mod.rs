@@ -63,8 +63,7 @@ pub fn corpus_of(
         settings.read_from(path)?;
         (settings.data.valid_share, settings.data.test_share) = (0.0, 0.0);
     }
-    use whatwhere_data::Source;
-    if let Source::Text(_) | Source::Fasta(_) | Source::Pairs(_) = settings.data.source {
+    if settings.data.source.is_text() {
         settings.data.tokenizer = Some(Imported::tokens_of(folder)?.into());
     }
     let corpus = Corpus::load(&settings.data)?;

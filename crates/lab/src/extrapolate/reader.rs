@@ -157,7 +157,7 @@ impl<'a> Reader<'a> {
     fn examples(&self, length: usize) -> Result<Corpus, String> {
         let mut data = self.run.settings.data.clone();
         let Some(source) = data.source.at_length(length) else {
-            return Err("examples from a file have the lengths they have".into());
+            return Err("examples and texts from a file have the lengths they have".into());
         };
         data.source = source;
         let [least, most] = EXAMPLES;

@@ -128,6 +128,7 @@ pub fn batches_of(reading: &Reading) -> Result<Vec<Batch>, Error> {
             weights,
             prefixes: None,
             source: source.clone(),
+            labels: None,
         }
     };
     let batches: Vec<Batch> = windows.map(batch).collect();

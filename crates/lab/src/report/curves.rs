@@ -61,7 +61,7 @@ fn learning(results: &Results) -> Lines {
         match results.measure {
             Measure::Loss => Some(point.loss),
             Measure::BitsPerByte => point.bits_per_byte,
-            Measure::Accuracy => Some(point.accuracy),
+            Measure::Accuracy | Measure::ClassAccuracy => Some(point.accuracy),
         }
     };
     let series = trained(results).map(|cell| {
@@ -79,6 +79,8 @@ fn learning(results: &Results) -> Lines {
     });
     let y = match results.measure {
         Measure::Accuracy => Axis::linear("share of answers right").with_range(0.0, 1.0),
+        // Classes may differ by little, and begin far above 0.
+        Measure::ClassAccuracy => Axis::linear("share of texts right"),
         measure => Axis::linear(format!("validation loss, {}", unit(results, measure))),
     };
     Lines {
@@ -156,6 +158,7 @@ fn cost(results: &Results) -> String {
     });
     let y = match results.measure {
         Measure::Accuracy => "share of answers right".into(),
+        Measure::ClassAccuracy => "share of texts right".into(),
         measure => format!("loss at the trained length, {}", unit(results, measure)),
     };
     Scatter {

@@ -84,9 +84,11 @@ fn measured(cell: &CellResult, run: &Run) -> Option<(String, Table)> {
         return None; // the sample is one side of a pair
     }
     let reading = Reading::new(run, text, None).ok()?;
-    let batches = heads::ablation::batches_of(&reading).ok()?;
+    // Who tells classes predicts no token of a text that it could lose.
+    let predicts = run.model().classifier.is_none();
+    let batches = predicts.then(|| heads::ablation::batches_of(&reading)).transpose().ok()?;
     let watch = &mut |_| ControlFlow::Continue(());
-    let report = heads::measure(&reading, Some(&batches), watch).ok()?;
+    let report = heads::measure(&reading, batches.as_deref(), watch).ok()?;
     let mut counts: Vec<(String, usize)> = Vec::new();
     for role in report.heads.iter().filter_map(|head| head.role) {
         let name = role.name();

@@ -2,6 +2,7 @@
 //!
 //! First the verdict in words, then the table it rests on, then the charts, and last the conditions.
 
+mod confusion;
 mod curves;
 mod explain;
 mod heads;
@@ -106,6 +107,7 @@ fn section(results: &Results, charts: &[Chart], body: &mut String) {
     for chart in charts {
         *body += &figure(&format!("{}{}", chart.svg, chart.legend), chart.note);
     }
+    *body += &confusion::html(results);
     *body += &heads::Learned::of(results).html();
     *body += "<h3>Arithmetic</h3>\n";
     *body += &results.arithmetic_table().html();

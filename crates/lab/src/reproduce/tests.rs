@@ -39,7 +39,7 @@ fn every_expectation_names_cells_that_exist_and_compose() {
 fn trained(seed: u64, accuracy: f64) -> Trained {
     let (loss, tokens) = (1.0 - accuracy, 100);
     let quality =
-        Evaluation { loss, perplexity: loss.exp(), bits_per_byte: None, accuracy, tokens };
+        Evaluation { loss, perplexity: loss.exp(), accuracy, tokens, ..Evaluation::default() };
     let flops = Flops { matrices: 1.0, visible: 1.0, computed: 1.0 };
     let cost = Cost {
         tokens_per_second: 1.0,
@@ -58,6 +58,7 @@ fn trained(seed: u64, accuracy: f64) -> Trained {
         split: "valid".into(),
         held_out: Vec::new(),
         quality,
+        classification: None,
         bleu: None,
         data: String::new(),
         sample: String::new(),

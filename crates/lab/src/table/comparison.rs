@@ -18,6 +18,7 @@ impl Results {
         let mut head = vec![""];
         head.extend(match self.measure {
             Measure::Accuracy => &["accuracy", "solved", "lift-off"][..],
+            Measure::ClassAccuracy => &["accuracy", "macro F1", "calibration error", "loss"],
             Measure::Loss if has_bits => &["loss", "bits per byte"],
             Measure::Loss => &["loss"],
             Measure::BitsPerByte => &["bits per byte", "nats per token"],
@@ -37,6 +38,10 @@ impl Results {
                 Measure::Accuracy => {
                     row.push(format!("{} of {}", cell.solved.unwrap_or(0), cell.runs().len()));
                     row.push(cell.lift_off.map_or(dash(), |lift| format!("{:.0}", lift.mean)));
+                }
+                Measure::ClassAccuracy => {
+                    let figures = [cell.macro_f1, cell.calibration_error, cell.loss];
+                    row.extend(figures.map(shown));
                 }
                 Measure::Loss if has_bits => row.push(shown(cell.bits_per_byte)),
                 Measure::Loss => {}
@@ -72,6 +77,12 @@ impl Results {
         }];
         if self.measure == Measure::Loss {
             notes.push(format!("Loss in {}.", self.unit(Measure::Loss)));
+        }
+        if self.measure == Measure::ClassAccuracy {
+            notes.push(
+                "Accuracy: share of held-out texts whose class was told. Loss in nats per text."
+                    .into(),
+            );
         }
         if is_task {
             notes.push(

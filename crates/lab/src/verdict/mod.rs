@@ -80,8 +80,12 @@ impl Results {
             }
             _ => "",
         };
+        let first = match self.measure {
+            Measure::ClassAccuracy => "highest accuracy",
+            _ => "lowest loss at the trained length",
+        };
         Some(format!(
-            "{} has the lowest loss at the trained length: {} {}{gap}.{why}",
+            "{} has the {first}: {} {}{gap}.{why}",
             marked(&best.name),
             figure(&summary),
             self.unit(self.measure),
@@ -122,9 +126,10 @@ impl Results {
                 _ => worse.push(name),
             }
         }
-        let unit = match self.measure.is_loss() {
-            true => self.unit(self.measure),
-            false => "share of the answers".into(),
+        let unit = match self.measure {
+            Measure::Accuracy => "share of the answers".into(),
+            Measure::ClassAccuracy => "share of the texts".into(),
+            measure => self.unit(measure),
         };
         let say = |names: Vec<String>, what: &str| {
             let baseline = marked(&self.baseline);

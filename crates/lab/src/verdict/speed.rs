@@ -100,9 +100,9 @@ mod tests {
         let quality = Evaluation {
             loss: 1.0,
             perplexity: 1f64.exp(),
-            bits_per_byte: None,
             accuracy: 0.5,
             tokens: 9,
+            ..Evaluation::default()
         };
         Trained {
             seed: 0,
@@ -111,6 +111,7 @@ mod tests {
             held_out: Vec::new(),
             split: "valid".into(),
             quality,
+            classification: None,
             bleu: None,
             data: String::new(),
             sample: String::new(),

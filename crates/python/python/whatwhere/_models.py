@@ -66,6 +66,30 @@ class Model:
             raise ValueError(f"count = {count}, expected 0 or more")
         return self._native.fill(text, count)
 
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes that it tells, in the order of their numbers; of a run with the objective `classify`."""
+        return self._native.classes()
+
+    def classify(self, texts: Sequence[str | tuple[str, str]]) -> list[dict[str, Any]]:
+        """The class of each text, or pair of texts, in the order given; of a run with the objective `classify`.
+
+        Each is a dictionary: `label` and its `probability`, `probabilities` by class, and whether the text was `cut` because
+        it is longer than the run was trained with.
+        """
+        if isinstance(texts, str):
+            raise ValueError("texts is one string, expected a list of them")
+        pairs = [(text, None) if isinstance(text, str) else (text[0], text[1]) for text in texts]
+        classes = self.classes
+        answers = []
+        for probabilities, cut in self._native.classify(pairs):
+            shares = dict(zip(classes, probabilities, strict=True))
+            label = max(classes, key=lambda name: shares[name])
+            answers.append(
+                {"label": label, "probability": shares[label], "probabilities": shares, "cut": cut}
+            )
+        return answers
+
     def score(self, text: str) -> list[tuple[str, float]]:
         """Each token after the first, with its log-probability (natural) given the tokens before it; of a decoder."""
         return self._native.score(text)

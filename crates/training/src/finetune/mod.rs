@@ -13,7 +13,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use whatwhere_data::{Corpus, Source, Tokenizer};
+use whatwhere_data::{Corpus, Objective, Tokenizer, settings::Classify};
 use whatwhere_files as files;
 use whatwhere_settings::Refuses;
 use whatwhere_transformer::{Model, Parameter, ParameterView, Role};
@@ -62,6 +62,12 @@ impl Base {
         // What it was adapted by is in its weights.
         settings.training.lora = None;
         settings.training.freeze = Vec::new();
+        // Classes follow from the data, which may be others.
+        settings.model.classes = 0;
+        settings.model.pooling = None;
+        if let Some(Objective::Classify(Classify { classes, .. })) = &mut settings.data.objective {
+            classes.clear();
+        }
         if self.new_embeddings {
             settings.model.vocabulary = 0;
         } else {
@@ -74,8 +80,7 @@ impl Base {
     pub fn share_tokenizer(&self, settings: &mut RunSettings) -> Result<(), Error> {
         let folder = Folder::new(&self.path);
         let source = &settings.data.source;
-        let is_text = matches!(source, Source::Text(_) | Source::Fasta(_) | Source::Pairs(_));
-        if is_text && folder.tokenizer().is_file() {
+        if source.is_text() && folder.tokenizer().is_file() {
             settings.data.tokenizer = Some(Imported::tokens_of(&folder)?.into());
         }
         Ok(())
@@ -95,6 +100,10 @@ impl Base {
                 self.path.display()
             )));
         }
+        let other_classes = match run.settings.data.objective() {
+            Objective::Classify(classify) => classify.classes != corpus.classes(),
+            _ => true,
+        };
         let of_tokens =
             |role| self.new_embeddings && matches!(role, Role::Embedding | Role::Output);
         let mut given: BTreeMap<String, ParameterView> =
@@ -107,6 +116,9 @@ impl Base {
             let reason = match &found {
                 None => Some("the other run has none of this name".to_owned()),
                 Some(_) if of_tokens(view.role) => Some("vectors of tokens are new".to_owned()),
+                Some(_) if name.starts_with("classifier.") && other_classes => {
+                    Some("its classes are others".to_owned())
+                }
                 Some(found) if found.shape != shape => {
                     Some(format!("shape {:?} there, {shape:?} here", found.shape))
                 }

@@ -91,7 +91,7 @@ struct Progress {
     tokens: u64,
     first_loss: Option<f64>,
     best: Option<f64>,
-    /// Evaluations since the best.
+    /// Evaluations since the best one.
     stale: u64,
 }
 
@@ -108,7 +108,7 @@ impl Trainer {
         folder: Folder,
         base: Option<&Base>,
     ) -> Result<(Self, Option<Transfer>), Error> {
-        settings.resolve(corpus.vocabulary())?;
+        settings.resolve_for(&corpus)?;
         if folder.has_run() {
             return Err(Error::RunExists { folder: folder.path().into() });
         }
@@ -182,7 +182,7 @@ impl Trainer {
         Past::read(&self.folder.metrics())
     }
 
-    /// The best validation loss so far.
+    /// The best validation figure so far: the loss, or what `training.best_by` asks for.
     pub fn best(&self) -> Option<f64> {
         self.progress.best
     }
@@ -284,9 +284,11 @@ impl Trainer {
         let limit = Some(self.settings.training.evaluate_batches).filter(|limit| *limit > 0);
         let bytes = self.corpus.bytes_per_token(Split::Valid);
         let evaluation = evaluate(&model, valid, limit, bytes)?;
-        let best = self.progress.best.is_none_or(|best| evaluation.loss < best);
+        let by = self.settings.training.best_by;
+        let figure = by.of(&evaluation);
+        let best = self.progress.best.is_none_or(|best| by.is_better(figure, best));
         if best {
-            self.progress.best = Some(evaluation.loss);
+            self.progress.best = Some(figure);
             self.progress.stale = 0;
             self.keep(&model)?;
         } else {
@@ -296,8 +298,14 @@ impl Trainer {
         let now = tensorboard::now();
         self.board.scalar("valid/loss", step, evaluation.loss as f32, now)?;
         self.board.scalar("valid/accuracy", step, evaluation.accuracy as f32, now)?;
-        if let Some(bits) = evaluation.bits_per_byte {
-            self.board.scalar("valid/bits_per_byte", step, bits as f32, now)?;
+        for (tag, value) in [
+            ("valid/bits_per_byte", evaluation.bits_per_byte),
+            ("valid/macro_f1", evaluation.macro_f1),
+            ("valid/calibration_error", evaluation.calibration_error),
+        ] {
+            if let Some(value) = value {
+                self.board.scalar(tag, step, value as f32, now)?;
+            }
         }
         self.board.flush()?;
         observer.evaluated(&evaluation, step, best, &model);

@@ -42,6 +42,7 @@ fn models() -> Vec<String> {
         "norm_place = 'post'",
         "attention.qk_norm = 'head'",
         "attention = { qk_norm = 'all', qk_norm_kind = 'layer', bias = 'qkv', heads = 4 }",
+        "classes = 3\ntied = false\noutput_bias = true\noutput_transform = true",
         "token_types = 2\noutput_bias = true\noutput_transform = true",
         "embedding_width = 8\nembedding_norm = true\nnorm_place = 'both'",
     ]
@@ -77,7 +78,9 @@ fn every_parameter_of_every_model_has_its_role() {
             assert_eq!(count(Role::ResidualProjection), 2 * blocks + crosses, "{text}");
             let tables = 1 + usize::from(settings.token_types > 0);
             assert_eq!(count(Role::Embedding), tables, "{text}");
-            assert_eq!(count(Role::Output), usize::from(!settings.tied), "{text}");
+            let tells = settings.classes > 0;
+            assert_eq!(count(Role::Output), usize::from(!settings.tied && !tells), "{text}");
+            assert_eq!(count(Role::Head), usize::from(tells), "{text}");
             for (name, role) in &met.roles {
                 let parts: Vec<&str> = name.split('.').collect();
                 let is_choice =

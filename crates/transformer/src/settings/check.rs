@@ -2,7 +2,7 @@
 
 use whatwhere_settings::Refuses;
 
-use super::{ModelSettings, NormKind, NormPlace, ResidualKind, Site};
+use super::{ModelSettings, NormKind, NormPlace, Pooling, ResidualKind, Site};
 use crate::{Error, Family};
 
 impl ModelSettings {
@@ -45,6 +45,30 @@ impl ModelSettings {
             return Err(Error::setting("output_soft_cap", cap, "a cap is above 0"));
         }
         Ok(())
+    }
+
+    /// What tells classes.
+    pub(super) fn check_classes(&self) -> Result<(), Error> {
+        if self.pooling == Some(Pooling::First) && self.family == Family::Decoder {
+            let reason =
+                "the first token of a decoder sees nothing but itself; use \"mean\" or \"last\"";
+            return Err(Error::setting("pooling", "first", reason));
+        }
+        if self.classes == 0 {
+            return Ok(());
+        }
+        let reason = match (self.classes, self.family) {
+            (1, _) => "expected at least 2: one class leaves nothing to tell",
+            (found, _) if found > 1 << 20 => "expected at most 1048576",
+            (_, Family::EncoderDecoder) => {
+                "a text is read by one stack; use family = \"encoder\" or \"decoder\""
+            }
+            _ if self.segment_memory > 0 => {
+                "a text has no segments before it; use segment_memory = 0"
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::setting("classes", self.classes, reason))
     }
 
     /// Layers that share parameters.

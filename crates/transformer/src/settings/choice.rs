@@ -85,6 +85,19 @@ impl Activation {
     }
 }
 
+/// How the states of a text become one vector.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Pooling {
+    /// The mean over all tokens, as sentence-transformers has it by default.
+    #[default]
+    Mean,
+    /// The first token's, as BERT's `[CLS]`.
+    First,
+    /// The last token's, which in a decoder has seen all others.
+    Last,
+}
+
 /// Activation checkpointing: what the backward pass computes again. Where a block runs composed of the framework's operations, nothing is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

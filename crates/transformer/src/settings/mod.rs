@@ -13,7 +13,7 @@ use crate::Error;
 mod check;
 mod choice;
 
-pub use choice::{Activation, Family, Init, NormKind, NormPlace, Recompute, ResidualKind};
+pub use choice::{Activation, Family, Init, NormKind, NormPlace, Pooling, Recompute, ResidualKind};
 
 /// Everything that makes a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -73,6 +73,13 @@ pub struct ModelSettings {
     /// Bound on the logits, `cap · tanh(logit / cap)`, as in Gemma 2; default none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_soft_cap: Option<f32>,
+    /// Classes that a text is told as, by a linear layer of one pooled state in place of logits of tokens; default 0, which a
+    /// run of `classify` replaces by its data's.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub classes: usize,
+    /// With `classes`, how the states of a text become one vector; default `mean` in an encoder, `last` in a decoder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pooling: Option<Pooling>,
     /// Whether embeddings are multiplied by √width, as in 2017; default as the encoding was published: true with
     /// `sinusoidal`, otherwise false.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -135,6 +142,8 @@ impl Default for ModelSettings {
             output_bias: false,
             output_transform: false,
             output_soft_cap: None,
+            classes: 0,
+            pooling: None,
             scale_embeddings: None,
             dropout: 0.0,
             share_layers: false,
@@ -148,6 +157,10 @@ impl Default for ModelSettings {
             alternate: Vec::new(),
         }
     }
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// Whose attention is meant.
@@ -194,7 +207,15 @@ impl ModelSettings {
 
     /// Whether hidden states are projected to the embeddings' width, with nothing else between them and the logits.
     pub fn projects_output(&self) -> bool {
-        self.embedding_width.is_some() && self.tied && !self.output_transform
+        self.embedding_width.is_some() && self.tied && !self.output_transform && self.classes == 0
+    }
+
+    /// How the states of a text become one vector, with the default of the family.
+    pub fn pools(&self) -> Pooling {
+        self.pooling.unwrap_or(match self.family {
+            Family::Decoder => Pooling::Last,
+            Family::Encoder | Family::EncoderDecoder => Pooling::Mean,
+        })
     }
 
     /// Blocks of the encoder.
@@ -297,6 +318,7 @@ impl ModelSettings {
         }
         self.check_norms()?;
         self.check_ends()?;
+        self.check_classes()?;
         self.check_sharing()?;
         if self.encoder_layers.is_some() && self.family != Family::EncoderDecoder {
             let reason = "only family = \"encoder_decoder\" has two stacks; use layers";

@@ -1,0 +1,268 @@
+//! Classes as people meet them: from a table to labels with probabilities, on any number of threads, and bad input.
+
+use std::{
+    fs,
+    io::Write,
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+const SMALL: [&str; 16] = [
+    "--set",
+    "model.width=16",
+    "--set",
+    "model.layers=1",
+    "--set",
+    "training.steps=60",
+    "--set",
+    "training.length=16",
+    "--set",
+    "training.batch=8",
+    "--set",
+    "training.evaluate_every=20",
+    "--set",
+    "data.tokenizer=characters",
+    "--set",
+    "training.lr=0.01",
+];
+
+fn command(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_whatwhere"));
+    command.args(args).current_dir(folder);
+    command
+}
+
+fn run(folder: &Path, args: &[&str]) -> Output {
+    command(folder, args).output().expect("the command starts")
+}
+
+/// Standard output and standard error of a command that must succeed.
+fn works(folder: &Path, args: &[&str]) -> (String, String) {
+    let output = run(folder, args);
+    let error = String::from_utf8(output.stderr).expect("UTF-8");
+    assert!(output.status.success(), "{args:?}: {error}");
+    (String::from_utf8(output.stdout).expect("UTF-8"), error)
+}
+
+/// Standard error of a command that must fail, and print nothing.
+fn refusal(folder: &Path, args: &[&str]) -> String {
+    let output = run(folder, args);
+    assert!(!output.status.success(), "{args:?} must fail");
+    assert!(output.stdout.is_empty(), "{args:?}: stdout is data");
+    String::from_utf8(output.stderr).expect("UTF-8")
+}
+
+fn train<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    ["train", "--preset", "classify"].iter().chain(more).chain(&SMALL).copied().collect()
+}
+
+/// Reviews as NSMC has them: label, rating, number, text. Kind ones have an o, one has more than fits.
+fn write_reviews(folder: &Path) {
+    fs::create_dir(folder.join("reviews")).expect("a new folder");
+    let row = |i: usize| {
+        let words = ["bad", "drab", "meh", "sad", "good", "so cool", "oh wow", "bravo"][i * 5 % 8];
+        format!("{}\t9\t{i}\t{words} {}\n", usize::from(words.contains('o')), "z".repeat(i % 7))
+    };
+    let table = |rows: std::ops::Range<usize>| rows.map(row).collect::<String>();
+    let long = "1\t9\t0\tgood good good good good good\n";
+    let write = |name: &str, text: String| fs::write(folder.join(name), text).expect("written");
+    write("reviews/train.tsv", table(0..200) + long);
+    write("reviews/valid.tsv", table(200..240));
+    write("reviews/test.tsv", table(240..280));
+    write("reviews/SOURCE.md", "Where they came from.".into());
+}
+
+#[test]
+fn a_table_of_reviews_becomes_labels_with_probabilities() {
+    let folder = TempDir::new().expect("a folder");
+    let at = folder.path();
+    write_reviews(at);
+    let (said, talk) = works(at, &train(&["--data", "reviews", "--out", "run"]));
+    assert!(said.contains("best valid accuracy"), "{said}");
+    assert!(talk.contains("cut: 1 texts have more than training.length = 16 tokens"), "{talk}");
+    let (said, _) = works(at, &["evaluate", "run", "--split", "test", "--json"]);
+    let figures: Value = serde_json::from_str(&said).expect("JSON");
+    assert!(figures["accuracy"].as_f64().is_some_and(|found| found > 0.9), "{figures}");
+    for key in ["loss", "macro_f1", "calibration_error", "accuracy_margin"] {
+        assert!(figures[key].is_f64(), "{key}: {figures}");
+    }
+    let counts: u64 = figures["confusion"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .flat_map(|row| row.as_array().into_iter().flatten())
+        .filter_map(Value::as_u64)
+        .sum();
+    assert_eq!((counts, figures["tokens"].as_u64()), (40, Some(40)));
+    assert_eq!(figures["classes"][1]["class"], "1");
+    let (said, _) = works(at, &["evaluate", "run"]);
+    for words in ["accuracy\t", "macro F1\t", "calibration error\t", "class, told as\t0\t1"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+
+    // From arguments and from standard input, the same.
+    let (said, _) = works(at, &["classify", "run", "so good", "bad"]);
+    let labels: Vec<&str> = said.lines().filter_map(|line| line.split('\t').next()).collect();
+    assert_eq!(labels, ["1", "0"], "{said}");
+    let mut asked = command(at, &["classify", "run", "--json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let lines = "so good\nbad\ngood good good good good good\n";
+    asked.stdin.take().expect("piped").write_all(lines.as_bytes()).expect("it reads");
+    let output = asked.wait_with_output().expect("it ends");
+    let talk = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(talk.contains("1 of 3 texts have more than 16 tokens"), "{talk}");
+    let answers: Vec<Value> = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let labels: Vec<&str> = answers.iter().filter_map(|answer| answer["label"].as_str()).collect();
+    assert_eq!(labels, ["1", "0", "1"]);
+    assert_eq!(answers[2]["cut"], true);
+    let sum: f64 = ["0", "1"].iter().filter_map(|c| answers[0]["probabilities"][c].as_f64()).sum();
+    assert!((sum - 1.0).abs() < 1e-9);
+    let (said, _) = works(at, &["classify", "run", "--top", "2", "bad"]);
+    assert_eq!(said.trim_end().split('\t').count(), 4, "{said}");
+
+    // Other data by the run's classes; a label it does not know is named.
+    fs::write(at.join("more.tsv"), "1\t9\t0\tgood\n").expect("written");
+    works(at, &["evaluate", "run", "--data", "more.tsv"]);
+    fs::write(at.join("odd.tsv"), "1\t9\t0\tgood\n2\t9\t0\tbad\n").expect("written");
+    let said = refusal(at, &["evaluate", "run", "--data", "odd.tsv"]);
+    assert!(said.contains("odd.tsv, line 2: has the label \"2\"; expected one of 0, 1"), "{said}");
+    let (said, _) = works(at, &["data", "describe", "--preset", "classify", "--data", "reviews"]);
+    assert!(said.contains("class\t0\t1") && said.contains("row 1 target"), "{said}");
+
+    // What a classifier cannot do is said.
+    for (args, words) in [
+        (&["fill", "run", "a [MASK]"][..], "no token for a blank"),
+        (&["export", "run", "--to", "onnx", "--out", "onnx"], "tells 2 classes"),
+        (&["classify", "run", " "], "text 1 is empty"),
+    ] {
+        let output = run(at, args);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(words), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn every_number_of_threads_has_the_same_bits() {
+    let folder = TempDir::new().expect("a folder");
+    let at = folder.path();
+    write_reviews(at);
+    let mut found = Vec::new();
+    for threads in ["1", "2", "4"] {
+        let out = format!("run-{threads}");
+        let args = ["--data", "reviews", "--out", &out, "--set", "model.dropout=0.1"];
+        let output = command(at, &train(&args))
+            .env("RAYON_NUM_THREADS", threads)
+            .output()
+            .expect("the command starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        found.push(fs::read(at.join(&out).join("last.safetensors")).expect("a checkpoint"));
+    }
+    assert!(found[0] == found[1] && found[0] == found[2]);
+}
+
+#[test]
+fn bad_labels_are_refused_and_leave_no_run() {
+    let folder = TempDir::new().expect("a folder");
+    let at = folder.path();
+    write_reviews(at);
+    let write = |name: &str, text: &str| fs::write(at.join(name), text).expect("written");
+    write("missing.tsv", "1\t9\t0\tgood\n\t9\t0\tbad\n");
+    write("unequal.tsv", "1\t9\t0\tgood\n0\t9\tbad\n");
+    write("one.tsv", "1\t9\t0\tgood\n1\t9\t0\tfine\n");
+    write("empty.tsv", "");
+    write("words.txt", "a text without a label");
+    for (data, words) in [
+        (
+            "missing.tsv",
+            "missing.tsv, line 2: has no label in \"1\"; expected the name of its class",
+        ),
+        (
+            "unequal.tsv",
+            "unequal.tsv, line 2: has 3 columns, and the first row has 4; expected as many",
+        ),
+        (
+            "one.tsv",
+            "one.tsv: all 2 texts for training have the label \"1\"; expected at least two classes",
+        ),
+        ("empty.tsv", "empty.tsv: is empty, expected texts with labels"),
+        ("words.txt", "words.txt: has no label"),
+        ("none.tsv", "none.tsv: No such file"),
+    ] {
+        let args = ["--data", data, "--out", "bad", "--set", "data.valid_share=0.0"];
+        let said = refusal(at, &train(&args));
+        assert!(said.contains(words), "{data}: {said}");
+        assert!(!at.join("bad").exists(), "{data}");
+    }
+    write("reviews/valid.tsv", "1\t9\t0\tgood\n3\t9\t0\tbad\n");
+    let said = refusal(at, &train(&["--data", "reviews", "--out", "bad"]));
+    assert!(
+        said.contains("has the label \"3\", which does not occur in the training data"),
+        "{said}"
+    );
+    // Empty texts are left out, and said.
+    write("reviews/valid.tsv", "1\t9\t0\tgood\n0\t9\t0\t\n0\t9\t0\tbad\n");
+    let (_, talk) = works(at, &train(&["--data", "reviews", "--out", "run"]));
+    assert!(talk.contains("left out: 1 empty of 244 texts"), "{talk}");
+    let said = refusal(at, &["train", "--preset", "classify", "--out", "nothing"]);
+    assert!(said.contains("source.path = \"\": expected a file or folder"), "{said}");
+}
+
+#[test]
+fn folders_pairs_and_trained_encoders() {
+    let folder = TempDir::new().expect("a folder");
+    let at = folder.path();
+    for (class, word) in [("kind", "good"), ("unkind", "bad")] {
+        fs::create_dir_all(at.join("films").join(class)).expect("a folder");
+        for i in 0..20 {
+            let path = at.join(format!("films/{class}/{i}.txt"));
+            fs::write(path, format!("{word} {i}")).expect("written");
+        }
+    }
+    works(at, &train(&["--data", "films", "--out", "films-run"]));
+    let (said, _) = works(at, &["classify", "films-run", "good 3"]);
+    assert!(said.starts_with("kind\t"), "{said}");
+
+    let row = |i: usize| {
+        let (a, b) = (["up", "down"][i % 2], ["up", "down"][i / 2 % 2]);
+        format!("{a}\t{b}\t{}\n", if a == b { "same" } else { "other" })
+    };
+    fs::write(at.join("pairs.tsv"), (0..80).map(row).collect::<String>()).expect("written");
+    let source = r#"data.source={kind="labeled",field="1",second_field="2",label_field="3",path="pairs.tsv"}"#;
+    let args = ["--set", source, "--out", "pairs-run", "--set", "data.valid_share=0.5"];
+    works(at, &train(&args));
+    works(at, &["classify", "pairs-run", "up\tdown"]);
+    let said = refusal(at, &["classify", "pairs-run", "up"]);
+    assert!(said.contains("the run reads pairs, expected a tab between both"), "{said}");
+
+    // A masked encoder of the same texts, then its classifier.
+    let text = ["train", "--preset", "masked", "--out", "masked", "--data", "films"];
+    let small: Vec<&str> = text.iter().chain(&SMALL).copied().collect();
+    works(at, &small);
+    let source = r#"data.source={kind="labeled",path="films"}"#;
+    let args = [
+        "train",
+        "--from",
+        "masked",
+        "--out",
+        "tuned",
+        "--set",
+        "objective=classify",
+        "--set",
+        source,
+    ];
+    let (_, talk) = works(at, &args);
+    assert!(talk.contains("2 drawn (classifier.weight"), "{talk}");
+    works(at, &["classify", "tuned", "good 3"]);
+    let said = refusal(at, &["classify", "masked", "good"]);
+    assert!(said.contains("classify needs a run that learned classes"), "{said}");
+}

@@ -1,0 +1,81 @@
+//! Texts with labels: from rows of tables, or with the label of the folder that a file lies in.
+
+use std::path::{Path, PathBuf};
+
+use super::{
+    table::{self, Wanted},
+    unpacked, whole,
+};
+use crate::{Error, Result, settings::Labeled};
+
+/// A text, or a pair of texts, and its label.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct LabeledText {
+    /// Where it stood.
+    pub(crate) at: String,
+    pub(crate) text: String,
+    pub(crate) second: Option<String>,
+    pub(crate) label: String,
+}
+
+/// Reads everything under a path. Refuses a text without a label; empty texts come along.
+pub(crate) fn labeled(path: &Path, settings: &Labeled) -> Result<Vec<LabeledText>> {
+    let mut texts = Vec::new();
+    let is_folder = path.is_dir();
+    unpacked(path, &mut |name, kind, reader| {
+        if !table::is_table(kind) {
+            if let Some(second) = &settings.second_field {
+                let reason = format!(
+                    "is one text, and source.second_field = {second:?} asks for pairs; expected a table"
+                );
+                return Err(Error::content(name, reason));
+            }
+            let label = folder_of(name, path, is_folder)?;
+            let text = whole(name, reader)?;
+            texts.push(LabeledText { at: name.into(), text, second: None, label });
+            return Ok(());
+        }
+        let mut add = |at: String, text: String, second: Option<String>, label: &str| {
+            let label = label.trim().to_owned();
+            if label.is_empty() {
+                let field = &settings.label_field;
+                let reason = format!("has no label in {field:?}; expected the name of its class");
+                return Err(Error::content(at, reason));
+            }
+            texts.push(LabeledText { at, text, second, label });
+            Ok(())
+        };
+        let (field, label) = (settings.field.as_str(), settings.label_field.as_str());
+        let names = ["source.field", "source.label_field", "source.second_field"];
+        match &settings.second_field {
+            None => {
+                let wanted = Wanted::labeled([field, label], [names[0], names[1]]);
+                table::table(name, kind, reader, &wanted, &mut |at, [text, label]| {
+                    add(at, text, None, &label)
+                })
+            }
+            Some(second) => {
+                let wanted = Wanted::labeled([field, label, second], names);
+                table::table(name, kind, reader, &wanted, &mut |at, [text, label, second]| {
+                    add(at, text, Some(second), &label)
+                })
+            }
+        }
+    })?;
+    if texts.is_empty() {
+        let reason = "is empty, expected texts with labels";
+        return Err(Error::content(path.display().to_string(), reason));
+    }
+    Ok(texts)
+}
+
+/// The folder that a file lies in, below the one that is read or within an archive.
+fn folder_of(name: &str, root: &Path, is_folder: bool) -> Result<String> {
+    let is_archive = !is_folder && name != root.display().to_string();
+    let below = Path::new(name).strip_prefix(root).map_or_else(|_| PathBuf::new(), PathBuf::from);
+    let folder = below.parent().and_then(Path::file_name).filter(|_| is_folder || is_archive);
+    folder.map(|folder| folder.to_string_lossy().into_owned()).ok_or_else(|| {
+        let reason = "has no label: it is no table (.csv, .tsv, .jsonl) and lies in no folder that is called as its class";
+        Error::content(name, reason)
+    })
+}
