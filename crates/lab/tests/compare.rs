@@ -248,6 +248,46 @@ fn cells_of_a_seed_start_alike_and_read_the_same_text() {
 }
 
 #[test]
+fn classes_are_ranked_by_accuracy_and_the_report_has_what_was_told_as_what() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = |i: usize| format!("{} {i}\t{}\n", ["good", "bad"][i % 2], ["pos", "neg"][i % 2]);
+    let path = folder.path().join("texts.tsv");
+    fs::write(&path, (0..60).map(line).collect::<String>()).unwrap();
+    let mut classes = comparison(folder.path(), &["pooling=mean,last,first"]);
+    let source = format!(
+        "data.source={{kind='labeled',path='{}',field='1',label_field='2'}}",
+        path.display()
+    );
+    classes.changes = vec![source, "data.valid_share=0.3".into()];
+    let results = run(&classes, &mut Count::default()).unwrap();
+    assert_eq!(results.measure, Measure::ClassAccuracy);
+    // A decoder's first token sees nothing but itself.
+    let refused = results.cells.iter().find(|cell| cell.runs().is_empty()).unwrap();
+    assert!(matches!(&refused.outcome, Outcome::Refused { reason } if reason.contains("itself")));
+    for cell in results.cells.iter().filter(|cell| !cell.runs().is_empty()) {
+        let accuracy = cell.measured(results.measure).unwrap();
+        assert!(accuracy.margin.is_some() && cell.solved.is_none() && cell.lengths.is_empty());
+        assert!(cell.macro_f1.is_some() && cell.calibration_error.is_some());
+        for run in cell.runs() {
+            let found = run.classification.as_ref().unwrap();
+            assert_eq!((found.accuracy, found.texts), (run.quality.accuracy, run.quality.tokens));
+            assert_eq!(found.confusion.iter().flatten().sum::<u64>(), found.texts);
+        }
+    }
+    let said = &results.verdict()[0];
+    assert!(
+        said.contains("has the highest accuracy: ") && said.contains("of the texts right"),
+        "{said}"
+    );
+    let html = report::html(std::slice::from_ref(&results));
+    for words in ["<h3>Confusion</h3>", "told as", "macro F1", "calibration error", "neg"] {
+        assert!(html.contains(words), "{words}");
+    }
+    let again = run(&classes, &mut Count::default()).unwrap();
+    assert_eq!(again.cells, results.cells, "what is finished is not trained again");
+}
+
+#[test]
 fn tasks_are_ranked_by_right_answers() {
     let folder = tempfile::tempdir().unwrap();
     let mut task = comparison(folder.path(), &["position=none,rotary"]);

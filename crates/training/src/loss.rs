@@ -353,6 +353,76 @@ mod tests {
         }
     }
 
+    /// Expressions with their values as classes.
+    fn labeled(model: &str) -> (Model, Loaded) {
+        let text = format!(
+            "[data]\nsource = {{ kind = 'listops', shortest = 4, longest = 30, depth = 3 }}\n\
+             objective = {{ kind = 'classify', class_weights = {{ 3 = 2.0, 7 = 0.5 }} }}\n\
+             [model]\nwidth = 32\nlayers = 2\n{model}\nattention.heads = 2\n\
+             [training]\nbatch = 12\nlength = 32"
+        );
+        let mut settings = RunSettings::read(&text, &[]).unwrap();
+        let corpus = Corpus::load(&settings.data).unwrap();
+        settings.resolve_for(&corpus).unwrap();
+        let device = Device::flex().autodiff();
+        let model = settings.model.build(1, &device).unwrap();
+        let batches: Batches = trainer::batches(&settings, &corpus, Split::Train).unwrap();
+        let loaded = Loaded::new(&batches.get(0).unwrap(), &model, &device).unwrap();
+        (model, loaded)
+    }
+
+    const TELLING: [&str; 5] = [
+        "family = 'encoder'\npooling = 'mean'",
+        "family = 'encoder'\npooling = 'first'",
+        "family = 'encoder'\npooling = 'last'",
+        "family = 'decoder'\npooling = 'mean'",
+        "family = 'decoder'\npooling = 'last'",
+    ];
+
+    #[test]
+    fn one_batch_of_classes_can_be_overfitted_with_every_pooling() {
+        for kind in TELLING {
+            let (mut model, loaded) = labeled(kind);
+            let mut optimizer = OptimizerState::new(Optimizer::default());
+            let mut loss = f64::INFINITY;
+            for step in 1..=300 {
+                let batch_loss = loaded.batch_loss(&model, None, Mode::default(), 0.0).unwrap();
+                loss = batch_loss.nats / loaded.weight;
+                if loss < 0.05 {
+                    break;
+                }
+                let mut gradients = GradientBuffers::default();
+                gradients.add(&model, batch_loss.loss.backward(), &Trainable::default());
+                gradients.scale(1.0 / loaded.weight);
+                let all = &mut Trainable::default();
+                model = optimizer.update(model, &gradients, all, 5e-3, step);
+            }
+            assert!(loss < 0.05, "{kind}: {loss}");
+        }
+    }
+
+    #[test]
+    fn fused_and_composed_losses_of_classes_agree() {
+        for kind in TELLING {
+            let (model, loaded) = labeled(kind);
+            assert!(loaded.weights.is_some(), "some classes count more");
+            for smoothing in [0.0, 0.1] {
+                let [fused, composed] = [Path::Fused, Path::Composed].map(|path| {
+                    let mode = Mode { path, seed: None };
+                    let batch_loss = loaded.batch_loss(&model, None, mode, smoothing).unwrap();
+                    let gradients = batch_loss.loss.backward();
+                    let d = model.embedding.weight.val().grad(&gradients).unwrap();
+                    (batch_loss.nats, batch_loss.right, d.into_data().try_to_vec::<f32>().unwrap())
+                });
+                assert!((fused.0 - composed.0).abs() < 1e-3, "{} {}", fused.0, composed.0);
+                assert_eq!(fused.1, composed.1);
+                for (a, b) in fused.2.iter().zip(&composed.2) {
+                    assert!((a - b).abs() < 1e-3, "{kind}: {a} {b}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn fused_and_composed_losses_agree() {
         let outputs = [

@@ -1,7 +1,7 @@
 //! `whatwhere classify`: the class of each text, with probabilities.
 
 use std::{
-    io::{self, BufRead, BufWriter, Write},
+    io::{self, BufRead, BufWriter, IsTerminal, Write},
     path::PathBuf,
 };
 
@@ -16,7 +16,7 @@ use crate::{say::say, verb::weights::Computed};
 pub(crate) struct Classify {
     /// The run folder of a model that was trained with the objective classify.
     run: PathBuf,
-    /// Texts; of a pair both, with a tab between them. Default the lines of standard input.
+    /// Texts; of a pair both, with a tab between them. Default the lines of standard input; a blank one is answered by one.
     texts: Vec<String>,
     /// How many classes to print for each text, the likeliest first.
     #[arg(long, default_value_t = 1)]
@@ -37,13 +37,15 @@ pub(crate) fn run(args: &Classify) -> anyhow::Result<()> {
     if !args.texts.is_empty() {
         asked.answer(&run, &args.texts)?;
     } else {
+        // Who types waits for each answer.
+        let together = if io::stdin().is_terminal() { 1 } else { TOGETHER };
         let mut lines = Vec::new();
         let mut input = io::stdin().lock();
         let mut line = String::new();
         while input.read_line(&mut line)? > 0 {
             lines.push(line.trim_end_matches(['\n', '\r']).to_owned());
             line.clear();
-            if lines.len() == TOGETHER {
+            if lines.len() == together {
                 asked.answer(&run, &std::mem::take(&mut lines))?;
             }
         }
@@ -69,16 +71,26 @@ impl Asked<'_> {
     /// Answers some texts, a line for each.
     fn answer(&mut self, run: &Run, texts: &[String]) -> anyhow::Result<()> {
         let has_pairs = run.reads_pairs();
+        let is_blank = |text: &&String| text.trim().is_empty();
         let inputs: Result<Vec<Input>, String> = texts
             .iter()
             .enumerate()
+            .filter(|(_, text)| !is_blank(text))
             .map(|(index, text)| input(text, has_pairs, self.texts + index + 1))
             .collect();
         let found = run.classify(&inputs.map_err(anyhow::Error::msg)?)?;
+        let mut found = found.iter();
         let mut out = BufWriter::new(io::stdout().lock());
-        for classified in &found {
-            self.cut += usize::from(classified.is_cut);
-            self.print(classified, &mut out)?;
+        for text in texts {
+            let answer = if is_blank(&text) { None } else { found.next() };
+            match answer {
+                Some(classified) => {
+                    self.cut += usize::from(classified.is_cut);
+                    self.print(classified, &mut out)?;
+                }
+                None if self.args.json => writeln!(out, "null")?,
+                None => writeln!(out)?,
+            }
         }
         self.texts += texts.len();
         Ok(out.flush()?)
@@ -110,9 +122,6 @@ impl Asked<'_> {
 
 /// A line as a text, or as a pair.
 fn input(text: &str, has_pairs: bool, number: usize) -> Result<Input, String> {
-    if text.trim().is_empty() {
-        return Err(format!("text {number} is empty, expected words"));
-    }
     match (text.split_once('\t'), has_pairs) {
         (_, false) => Ok(text.into()),
         (Some((first, second)), true) => {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::Path,
 };
 
 use rayon::prelude::*;
@@ -170,7 +170,7 @@ fn classes(splits: &Splits, labeled: &Labeled, settings: &DataSettings) -> Resul
 }
 
 /// Refuses labels that nothing can be learned from.
-fn check_labels(classes: &Classes, texts: u64, path: &PathBuf, labeled: &Labeled) -> Result<()> {
+fn check_labels(classes: &Classes, texts: u64, path: &Path, labeled: &Labeled) -> Result<()> {
     let name = path.display().to_string();
     if let [only] = classes.names.as_slice() {
         let reason = format!(

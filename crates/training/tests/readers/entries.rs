@@ -31,6 +31,7 @@ pub(crate) const READERS: &[Reader] = &[
     Reader { name: "text", entry: text, whole: || TEXT.into() },
     Reader { name: "lines", entry: lines, whole: || LINES.into() },
     Reader { name: "pairs", entry: pairs, whole: || "a\tb\nc d\te f\ng\th\n".into() },
+    Reader { name: "labeled", entry: labeled, whole: || "a\tb\nc d\te f\ng\tb\n".into() },
     Reader { name: "chorales", entry: chorales, whole: || CHORALES.into() },
     Reader { name: "midi", entry: midi, whole: whole_midi },
     Reader { name: "fasta", entry: fasta, whole: || ">one\nACGT\nNNA\n>two\nacgtac\n".into() },
@@ -114,6 +115,15 @@ fn lines(bytes: &[u8]) -> bool {
 fn pairs(bytes: &[u8]) -> bool {
     let (_folder, path) = written("pairs.tsv", bytes);
     load(&format!("source = {{ kind = 'pairs', source = '{}' }}", path.display()))
+}
+
+fn labeled(bytes: &[u8]) -> bool {
+    let (_folder, path) = written("labeled.tsv", bytes);
+    let fields = "field = '1', label_field = '2'";
+    load(&format!(
+        "tokenizer = 'bytes'\nvalid_share = 0.0\nsource = {{ kind = 'labeled', {fields}, path = '{}' }}",
+        path.display()
+    ))
 }
 
 fn chorales(bytes: &[u8]) -> bool {

@@ -151,8 +151,7 @@ fn gradients_are_slopes_of_the_loss() {
 fn a_padded_row_is_told_as_the_row_alone() {
     let lengths = [6, 1, 9, 3];
     let tokens = padded(&lengths);
-    let mut attentions: Vec<String> =
-        Position::all().iter().map(|position| attention(position)).collect();
+    let mut attentions: Vec<String> = Position::all().iter().map(attention).collect();
     attentions.extend(Mixing::NAMES.iter().map(|mixing| {
         format!("attention = {{ heads = 2, position = 'none', mixing = '{mixing}' }}")
     }));
