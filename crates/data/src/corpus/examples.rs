@@ -8,7 +8,7 @@ use std::{
 use whatwhere_random::{Fingerprint, Random};
 use whatwhere_settings::Refuses;
 
-use super::{Content, Corpus, Part, Split, classes::Classes, present};
+use super::{Content, Corpus, Part, Split, classes::Classes};
 use crate::{
     Error, Result, read,
     settings::{DataSettings, Examples, Objective},

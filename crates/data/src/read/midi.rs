@@ -99,7 +99,8 @@ impl Found {
         if !COLUMNS.iter().all(|column| head.contains(column)) {
             return Ok(());
         }
-        table::table(name, kind, &mut text.as_bytes(), COLUMNS, &mut |at, [file, split]| {
+        let wanted = table::Wanted::plain(COLUMNS, ["source.path"; COLUMNS.len()]);
+        table::table(name, kind, &mut text.as_bytes(), &wanted, &mut |at, [file, split]| {
             self.says(&at, name, file, &split)
         })
     }
