@@ -135,6 +135,7 @@ fn step(work: &mut Work) -> Result<Value> {
                 documents: vec![vec![0]; *rows],
                 prefixes: None,
                 source: None,
+                labels: None,
             };
             *step += 1;
             learner.accumulate(&batch, *step)?;
