@@ -136,6 +136,7 @@ fn step(work: &mut Work) -> Result<Value> {
                 labels: None,
                 prefixes: None,
                 source: None,
+                labels: None,
             };
             *step += 1;
             learner.accumulate(&batch, *step)?;

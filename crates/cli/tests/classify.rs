@@ -141,9 +141,13 @@ fn a_table_of_reviews_becomes_labels_with_probabilities() {
     let (said, _) = works(at, &["data", "describe", "--preset", "classify", "--data", "reviews"]);
     assert!(said.contains("class\t0\t1") && said.contains("row 1 target"), "{said}");
 
+    works(at, &["show", "heads", "run", "--text", "so good"]);
+    works(at, &["show", "heads", "run", "--held-out", "1"]);
+
     // What a classifier cannot do is said.
     for (args, words) in [
         (&["fill", "run", "a [MASK]"][..], "no token for a blank"),
+        (&["extrapolate", "run"], "have the lengths they have"),
         (&["export", "run", "--to", "onnx", "--out", "onnx"], "tells 2 classes"),
     ] {
         let output = run(at, args);

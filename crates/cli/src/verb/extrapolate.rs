@@ -7,6 +7,7 @@ use std::{
 
 use clap::Args;
 use serde_json::json;
+use whatwhere_data::Source;
 use whatwhere_lab::{
     extrapolate::{AtLength, Lengths, Unit, corpus_of},
     report::{self, Read},
@@ -48,6 +49,14 @@ pub(crate) fn run(args: &Extrapolate) -> anyhow::Result<()> {
     }
     if args.tokens == 0 {
         anyhow::bail!("--tokens 0: nothing would be read; expected at least 1");
+    }
+    for path in &args.runs {
+        if let Source::Labeled(_) = Folder::new(path).load_settings()?.data.source {
+            anyhow::bail!(
+                "{}: texts with labels have the lengths they have; whatwhere evaluate --set training.length=N reads more of each",
+                path.display()
+            );
+        }
     }
     let mut out = io::stdout();
     let mut found: Vec<Read> = Vec::new();

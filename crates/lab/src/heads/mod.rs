@@ -167,7 +167,9 @@ pub fn sample(run: &Run, folder: &Folder) -> Result<(String, Option<String>), Er
             let words = decode(&source.tokens[..source.lengths[0]]);
             (words, Some(decode(&batch.targets[..length])))
         }
-        None if tokenizer.mask().is_some() => (decode(&batch.targets[..length]), None),
+        None if tokenizer.mask().is_some() && batch.labels.is_none() => {
+            (decode(&batch.targets[..length]), None)
+        }
         None => (decode(&batch.tokens[..length]), None),
     })
 }

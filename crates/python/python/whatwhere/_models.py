@@ -79,11 +79,13 @@ class Model:
         """
         if isinstance(texts, str):
             raise ValueError("texts is one string, expected a list of them")
-        pairs = [(text, None) if isinstance(text, str) else (text[0], text[1]) for text in texts]
+        pairs: list[tuple[str, str | None]] = [
+            (text, None) if isinstance(text, str) else (text[0], text[1]) for text in texts
+        ]
         classes = self.classes
         answers = []
         for probabilities, cut in self._native.classify(pairs):
-            shares = dict(zip(classes, probabilities, strict=True))
+            shares = dict(zip(classes, probabilities))
             label = max(classes, key=lambda name: shares[name])
             answers.append(
                 {"label": label, "probability": shares[label], "probabilities": shares, "cut": cut}

@@ -53,7 +53,8 @@ impl Measuring {
         let reading = Reading::new(&run, &text, target.as_deref())?;
         let batches = match self.held_out {
             Some(most) => Some(heads::held_out(&run, &folder, most)?),
-            None if self.no_ablation => None,
+            // Who tells classes predicts no token of a text; what is held out has labels.
+            None if self.no_ablation || run.model().classifier.is_some() => None,
             None => Some(ablation::batches_of(&reading)?),
         };
         let report = {
