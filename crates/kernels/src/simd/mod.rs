@@ -76,6 +76,14 @@ impl Simd {
         }
     }
 
+    /// Whether large products run on tiles (AMX), which round otherwise than vectors.
+    pub fn has_tiles() -> bool {
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        return amx::is_available();
+        #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+        false
+    }
+
     #[inline(always)]
     pub(crate) fn run<O: WithSimd>(self, operation: O) -> O::Output {
         self.arch.dispatch(operation)
