@@ -133,7 +133,6 @@ fn step(work: &mut Work) -> Result<Value> {
                 targets,
                 lengths: vec![*length; *rows],
                 documents: vec![vec![0]; *rows],
-                labels: None,
                 prefixes: None,
                 source: None,
                 labels: None,

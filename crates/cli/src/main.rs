@@ -118,27 +118,27 @@ fn main() -> ExitCode {
 }
 
 fn exit(result: anyhow::Result<()>) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => match error.downcast_ref::<Ended>() {
-            Some(Ended(code)) => ExitCode::from(*code),
-            None => report(&error),
-        },
-    }
+    ExitCode::from(result.map_or_else(|error| report(&error), |()| 0))
 }
 
-/// Says what went wrong and returns 2 for a wrong command line, 1 for everything else.
-fn report(error: &anyhow::Error) -> ExitCode {
+/// Says what went wrong, if anything is left to be said, and returns the code to end with: 2 for a wrong command line, 1 for
+/// everything else that is no end of its own.
+fn report(error: &anyhow::Error) -> u8 {
+    if is_broken_pipe(error) {
+        return 0;
+    }
+    if let Some(Ended(code)) = error.downcast_ref() {
+        return *code;
+    }
     say!("error: {error:#}");
     let failure = error.downcast_ref::<Failure>();
     if let Some(failure) = failure {
         say!("hint: {}", failure.hint);
     }
     if is_interrupted(error) {
-        return ExitCode::from(EXIT_CODE as u8);
+        return EXIT_CODE as u8;
     }
-    ExitCode::from(if failure.is_some() { 2 } else { 1 })
+    if failure.is_some() { 2 } else { 1 }
 }
 
 /// Whether Ctrl-C ended the preparation of data, or a measurement.

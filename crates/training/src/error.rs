@@ -162,12 +162,28 @@ pub enum Error {
     /// What the model refuses.
     #[error(transparent)]
     Model(#[from] whatwhere_transformer::Error),
+    /// Ranks that cannot work together.
+    #[error("{0}")]
+    Ranks(String),
+    /// Another rank that cannot go on.
+    #[error("rank {rank}: {said}")]
+    Rank {
+        /// Which.
+        rank: usize,
+        /// What it says.
+        said: String,
+    },
     /// Ctrl-C that could not be listened for.
     #[error("could not listen for Ctrl-C: {0}")]
     Signal(io::Error),
 }
 
 impl Error {
+    /// Whether all ranks come to it by the same figures, so that none waits for another.
+    pub fn is_of_all_ranks(&self) -> bool {
+        matches!(self, Self::Diverged { .. })
+    }
+
     pub(crate) fn file(
         path: impl AsRef<Path>,
         done: &'static str,

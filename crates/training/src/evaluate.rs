@@ -9,6 +9,7 @@ use crate::{
     Error,
     classification::{Classification, Tally},
     loss::{Loaded, Part},
+    ranks::{self, Alone, Ranks},
     statistics,
 };
 
@@ -41,10 +42,22 @@ pub fn evaluate(
     limit: Option<usize>,
     bytes_per_token: Option<f64>,
 ) -> Result<Evaluation, Error> {
+    evaluate_among(&Alone, model, batches, limit, bytes_per_token)
+}
+
+/// [`evaluate`] by all ranks together, which take turns and add what all have found in the batches' order. Classes are told
+/// by each rank for itself: their figures are no sums over batches, and are the same for all.
+pub(crate) fn evaluate_among(
+    ranks: &dyn Ranks,
+    model: &Model,
+    batches: &Batches,
+    limit: Option<usize>,
+    bytes_per_token: Option<f64>,
+) -> Result<Evaluation, Error> {
     if model.classifier.is_some() {
         return Ok(tally(model, batches.evaluation(limit))?.evaluation());
     }
-    let parts = loss_by_position(model, batches, limit, &[usize::MAX])?;
+    let parts = by_position(ranks, model, batches.evaluation(limit), &[usize::MAX])?;
     Ok(parts[0].evaluation(bytes_per_token))
 }
 
@@ -54,7 +67,7 @@ pub fn evaluate_batches(model: &Model, batches: &[Batch]) -> Result<Evaluation, 
     if model.classifier.is_some() {
         return Ok(tally(model, batches)?.evaluation());
     }
-    let parts = by_position(model, batches, &[usize::MAX])?;
+    let parts = by_position(&Alone, model, batches, &[usize::MAX])?;
     Ok(parts[0].evaluation(None))
 }
 
@@ -134,28 +147,45 @@ pub fn loss_by_position(
     ends: &[usize],
 ) -> Result<Vec<Positions>, Error> {
     assert!(!ends.is_empty(), "positions end somewhere");
-    by_position(model, batches.evaluation(limit), ends)
+    by_position(&Alone, model, batches.evaluation(limit), ends)
 }
 
 fn by_position(
+    ranks: &dyn Ranks,
     model: &Model,
     batches: impl Iterator<Item = whatwhere_data::Result<Batch>>,
     ends: &[usize],
 ) -> Result<Vec<Positions>, Error> {
     let device = model.device();
-    let mut parts = vec![Positions::default(); ends.len()];
+    let (rank, size) = (ranks.rank(), ranks.size());
     let mut segments = (model.settings().segment_memory > 0).then(Segments::default);
-    let mut rows = 0;
+    let (mut rows, mut count, mut own) = (0, 0, Vec::new());
     for batch in batches {
         let batch = batch?;
+        count += 1;
+        if (count - 1) % size != rank {
+            continue;
+        }
         // A last batch with fewer rows has no memory of its own to go on from.
         if batch.rows != std::mem::replace(&mut rows, batch.rows) && segments.is_some() {
             segments = Some(Segments::default());
         }
         let loaded = Loaded::new(&batch, model, &device)?;
         let found = with_busy_pool(|| loaded.loss_by_position(model, segments.as_mut(), ends))?;
+        own.extend(found.iter().flat_map(Part::figures));
+    }
+    // Of each rank the batches that were its turn, each with its parts.
+    let each = 4 * ends.len();
+    let turns = |rank: usize| (count + size - 1 - rank) / size;
+    let counts: Vec<usize> = (0..size).map(|rank| turns(rank) * each).collect();
+    let all = ranks::gather(ranks, &own, &counts)?;
+    let starts: Vec<usize> = (0..size).map(|rank| counts[..rank].iter().sum()).collect();
+    let mut parts = vec![Positions::default(); ends.len()];
+    for batch in 0..count {
+        let start = starts[batch % size] + batch / size * each;
+        let found = all[start..start + each].as_chunks::<4>().0;
         for (part, found) in parts.iter_mut().zip(found) {
-            part.sum += found;
+            part.sum += Part::of(*found);
         }
     }
     if parts.iter().all(|part| part.tokens() == 0) {

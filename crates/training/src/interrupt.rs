@@ -1,4 +1,5 @@
-//! Ctrl-C: the first asks the run to stop after its step, the second ends the process at once.
+//! Ctrl-C: the first asks the run to stop after its step, the second ends the process at once. SIGUSR1, by which clusters
+//! announce the end of a job's time, only asks.
 
 use std::sync::{
     Arc,
@@ -6,7 +7,7 @@ use std::sync::{
 };
 
 use signal_hook::{
-    consts::{SIGINT, SIGTERM},
+    consts::{SIGINT, SIGTERM, SIGUSR1},
     flag,
 };
 
@@ -20,7 +21,7 @@ pub const EXIT_CODE: i32 = 130;
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Listens for Ctrl-C and SIGTERM. SIGHUP is left alone, so that a run under `nohup` outlives its terminal.
+    /// Listens for Ctrl-C, SIGTERM and SIGUSR1. SIGHUP is left alone, so that a run under `nohup` outlives its terminal.
     pub fn new() -> Result<Self, Error> {
         let interrupt = Self::default();
         for signal in [SIGINT, SIGTERM] {
@@ -29,6 +30,7 @@ impl Interrupt {
                 .and_then(|_| flag::register(signal, interrupt.0.clone()))
                 .map_err(Error::Signal)?;
         }
+        flag::register(SIGUSR1, interrupt.0.clone()).map_err(Error::Signal)?;
         Ok(interrupt)
     }
 

@@ -28,6 +28,7 @@
 //! - [`journal`] and [`tensorboard`] record a run; both go on after a stop without repeating a step.
 //! - [`memory`] knows what a run needs before a model is made.
 //! - [`imported`] are models that were not trained here.
+//! - [`ranks`] are processes that train one model together, with the same bits however many there are.
 //! - [`lock`] keeps a run folder to one process.
 //! - [`interrupt`] lets a run stop between two steps.
 
@@ -59,6 +60,7 @@ pub mod memory;
 mod ngrams;
 pub mod optimizer;
 pub mod presets;
+pub mod ranks;
 mod run;
 pub mod schedule;
 mod settings;

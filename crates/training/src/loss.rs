@@ -48,6 +48,17 @@ pub(crate) struct Part {
     pub(crate) positions: u64,
 }
 
+impl Part {
+    /// As numbers that can be sent; counts below 2⁵³ stay what they are.
+    pub(crate) fn figures(&self) -> [f64; 4] {
+        [self.nats, self.weight, self.right as f64, self.positions as f64]
+    }
+
+    pub(crate) fn of([nats, weight, right, positions]: [f64; 4]) -> Self {
+        Self { nats, weight, right: right as u64, positions: positions as u64 }
+    }
+}
+
 impl std::ops::AddAssign for Part {
     fn add_assign(&mut self, other: Self) {
         self.nats += other.nats;

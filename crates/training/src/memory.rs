@@ -24,7 +24,7 @@ pub struct Memory {
     pub parameters: u64,
     /// The learned values.
     pub weights: u64,
-    /// Their gradients.
+    /// Their gradients, and sums of them that wait for those of more batches.
     pub gradients: u64,
     /// What the optimizer remembers of them.
     pub optimizer: u64,
@@ -39,6 +39,11 @@ pub struct Memory {
 impl Memory {
     /// Of training with these settings; data are not counted. A vocabulary that only data can tell is taken as 256.
     pub fn of(settings: &RunSettings) -> Result<Self, Error> {
+        Self::of_rank(settings, 1)
+    }
+
+    /// [`Self::of`], of each of so many ranks: what the optimizer remembers is divided among them.
+    pub fn of_rank(settings: &RunSettings, ranks: usize) -> Result<Self, Error> {
         let mut settings = settings.clone();
         let model = &mut settings.model;
         if model.vocabulary == 0 {
@@ -51,12 +56,16 @@ impl Memory {
         let each = parameters as f64 * VALUE;
         let slots = settings.training.optimizer.slots() as f64;
         let activations = VALUE * activations(&settings)?;
-        let total = each * (2.0 + slots) + activations + PROGRAM;
+        // Sums over blocks of 1, 2, 4, … batches that wait for the next: the update's tree.
+        let batches = settings.training.accumulate.div_ceil(ranks as u64).max(1);
+        let gradients = each * f64::from(1 + batches.ilog2());
+        let optimizer = each * slots / ranks as f64;
+        let total = each + gradients + optimizer + activations + PROGRAM;
         Ok(Self {
             parameters,
             weights: each as u64,
-            gradients: each as u64,
-            optimizer: (each * slots) as u64,
+            gradients: gradients as u64,
+            optimizer: optimizer as u64,
             activations: activations as u64,
             program: PROGRAM as u64,
             total: total as u64,

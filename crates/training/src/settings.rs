@@ -45,7 +45,7 @@ pub struct TrainingSettings {
     pub batch: BatchSize,
     /// Tokens of one sequence, longer ones are cut; default 256.
     pub length: usize,
-    /// Batches summed for one update; default 1.
+    /// Batches summed for one update, which ranks share; default 1.
     pub accumulate: u64,
     /// The highest learning rate; default 0.001.
     pub lr: f64,

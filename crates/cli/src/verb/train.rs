@@ -1,8 +1,11 @@
 //! `whatwhere train`.
 
 use std::{
+    fmt,
     io::{self, IsTerminal, Write},
     path::PathBuf,
+    sync::Arc,
+    time::Duration,
 };
 
 use anyhow::Context;
@@ -10,7 +13,11 @@ use clap::Args;
 use serde_json::json;
 use whatwhere_data::{Batches, Corpus, Source, Split};
 use whatwhere_training::{
-    Base, Ending, Folder, Observer, RunSettings, Trainer, interrupt::Interrupt, lock, trainer,
+    Base, Ending, Folder, Observer, RunSettings, Trainer,
+    interrupt::Interrupt,
+    lock,
+    ranks::{self, Ranks},
+    trainer,
 };
 
 use crate::{
@@ -47,58 +54,164 @@ pub(crate) struct Train {
     /// Print the outcome as one JSON object.
     #[arg(long)]
     json: bool,
+    /// With several ranks (mpirun, srun): end all of them when an exchange takes longer; default 600 seconds.
+    #[cfg_attr(not(feature = "mpi"), arg(skip))]
+    #[cfg_attr(feature = "mpi", arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..)))]
+    exchange_timeout: Option<u64>,
 }
 
 pub(crate) fn run(args: &Train) -> anyhow::Result<()> {
-    if args.tui {
-        // Before a run is begun that would then be in the way.
-        Dashboard::require_terminal()?;
+    let joined = ranks::join(args.exchange_timeout.map_or(ranks::PATIENCE, Duration::from_secs))?;
+    let ranks = joined.ranks();
+    if ranks.rank() == 0 {
+        joined.warnings.iter().for_each(|warning| say!("warning: {warning}"));
     }
+    let ended = train(args, &ranks);
+    // What is the same for all is said by rank 0, and before any process ends: launchers end the others then.
+    match ended {
+        Err(error) if ranks.size() > 1 => {
+            let silent = || error.downcast_ref::<Ended>().map_or(1, |Ended(code)| *code);
+            let code = if ranks.rank() == 0 { crate::report(&error) } else { silent() };
+            Err(Ended(code).into())
+        }
+        ended => ended,
+    }
+}
+
+/// Trains as one of the ranks. What it returns is the same for all; what happens to one alone ends them here.
+fn train(args: &Train, ranks: &Arc<dyn Ranks>) -> anyhow::Result<()> {
+    let is_first = ranks.rank() == 0;
     let folder = Folder::new(
         args.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(args.settings.name())),
     );
-    let settings = settings(args, &folder)?;
-    let interrupt = Interrupt::new()?;
-    let corpus = load(&settings, &interrupt)?;
-    let mut trainer = if args.resume {
-        Trainer::resume(settings, corpus.clone(), folder.clone())?
-    } else {
-        let (corpus, folder) = (corpus.clone(), folder.clone());
-        let started = Trainer::start_from(settings, corpus, folder, base(args).as_ref());
-        let (trainer, transfer) = started.map_err(|e| match e {
-            e @ whatwhere_training::Error::RunExists { .. } => {
-                let hint = "go on with --resume, or name another folder with --out";
-                anyhow::Error::new(Failure::usage(e.to_string(), hint))
-            }
-            e => e.into(),
-        })?;
-        if let Some(transfer) = transfer {
-            say!("from {}: {}", transfer.from.display(), transfer.summary());
+    let settings = shared_settings(args, &folder, &**ranks)?;
+    let prepared = settings.and_then(|settings| {
+        let interrupt = Interrupt::new()?;
+        let corpus = load_as(is_first, &settings, &interrupt)?;
+        Ok((settings, interrupt, corpus))
+    });
+    let (settings, interrupt, corpus) = agree(&**ranks, prepared)?;
+    let mut trainer = begin(args, ranks, settings, &corpus, &folder)?;
+    if is_first {
+        say_data(&trainer, &corpus, &folder)?;
+    }
+    let ending = observer(args, is_first, &trainer, &corpus, &interrupt)
+        .and_then(|mut observer| Ok(trainer.run(&interrupt, &mut *observer)?))
+        .or_else(|e| end_all(&**ranks, e))?;
+    let said = if is_first { report(args, &trainer, &folder, ending) } else { Ok(()) };
+    if ending == Ending::Interrupted {
+        if is_first {
+            say!("hint: whatwhere train --resume --out {}", folder.path().display());
         }
-        trainer
-    };
+        return Err(Ended::INTERRUPTED.into());
+    }
+    said
+}
+
+/// Says what is held out and what is cut, before the first update, and where the folder's file system has no locks.
+fn say_data(trainer: &Trainer, corpus: &Corpus, folder: &Folder) -> anyhow::Result<()> {
     if !lock::keeps(folder.path()) {
         say!("{}", verb::without_locks(folder.path()));
     }
     corpus.describe().held_out().iter().for_each(|said| say!("{said}"));
-    say_cut(&trainer::batches(trainer.settings(), &corpus, Split::Train)?, trainer.settings());
-    let steps = trainer.settings().training.steps;
-    let mut observer: Box<dyn Observer> = if args.tui {
-        Box::new(Dashboard::new(&trainer, &corpus, interrupt.clone())?)
-    } else if io::stderr().is_terminal() || args.verbose {
-        Box::new(Progress::new(trainer.step(), steps))
-    } else {
-        Box::new(())
-    };
-    let ending = trainer.run(&interrupt, &mut *observer);
-    drop(observer);
-    let ending = ending?;
-    let said = report(args, &trainer, &folder, ending);
-    if ending == Ending::Interrupted {
-        say!("hint: whatwhere train --resume --out {}", folder.path().display());
-        return Err(Ended::INTERRUPTED.into());
+    say_cut(&trainer::batches(trainer.settings(), corpus, Split::Train)?, trainer.settings());
+    Ok(())
+}
+
+/// Who looks on: rank 0, if anybody.
+fn observer(
+    args: &Train,
+    is_first: bool,
+    trainer: &Trainer,
+    corpus: &Corpus,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Box<dyn Observer>> {
+    Ok(match is_first {
+        true if args.tui => Box::new(Dashboard::new(trainer, corpus, interrupt.clone())?),
+        true if io::stderr().is_terminal() || args.verbose => {
+            Box::new(Progress::new(trainer.step(), trainer.settings().training.steps))
+        }
+        _ => Box::new(()),
+    })
+}
+
+/// Ends all ranks for an error that one of them has; what all of them have is left to be said once.
+fn end_all<T>(ranks: &dyn Ranks, error: anyhow::Error) -> anyhow::Result<T> {
+    let is_of_all = error
+        .downcast_ref::<whatwhere_training::Error>()
+        .is_some_and(whatwhere_training::Error::is_of_all_ranks);
+    if ranks.size() > 1 && !is_of_all {
+        say!("error: rank {}: {error:#}", ranks.rank());
+        ranks.abort(1);
     }
-    said
+    Err(error)
+}
+
+/// [`ranks::agree`] on anything.
+fn agree<T>(ranks: &dyn Ranks, own: anyhow::Result<T>) -> anyhow::Result<T> {
+    ranks::agree(ranks, own.map_err(Own)).map_err(|Own(error)| error)
+}
+
+/// An error of ours, which can be one of another rank.
+struct Own(anyhow::Error);
+
+impl fmt::Display for Own {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<whatwhere_training::Error> for Own {
+    fn from(error: whatwhere_training::Error) -> Self {
+        Self(error.into())
+    }
+}
+
+/// The settings, which rank 0 reads for all: others may not have its folders. What a rank makes of them is still to be
+/// agreed on.
+fn shared_settings(
+    args: &Train,
+    folder: &Folder,
+    ranks: &dyn Ranks,
+) -> anyhow::Result<anyhow::Result<RunSettings>> {
+    let own = (ranks.rank() == 0).then(|| {
+        if args.tui {
+            // Before a run is begun that would then be in the way.
+            Dashboard::require_terminal()?;
+        }
+        let settings = settings(args, folder)?;
+        Ok((settings.to_toml()?, settings))
+    });
+    let (text, own) = agree(ranks, own.transpose())?.unzip();
+    let text = ranks::broadcast_text(ranks, &text.unwrap_or_default())?;
+    Ok(own.map_or_else(|| Ok(RunSettings::read(&text, &[])?), Ok))
+}
+
+/// A new run, or one that goes on.
+fn begin(
+    args: &Train,
+    ranks: &Arc<dyn Ranks>,
+    settings: RunSettings,
+    corpus: &Corpus,
+    folder: &Folder,
+) -> anyhow::Result<Trainer> {
+    let (ranks, corpus, folder) = (ranks.clone(), corpus.clone(), folder.clone());
+    if args.resume {
+        return Ok(Trainer::resume_among(ranks, settings, corpus, folder)?);
+    }
+    let base = base(args);
+    let started = Trainer::start_among(ranks, settings, corpus, folder, base.as_ref());
+    let (trainer, transfer) = started.map_err(|e| match e {
+        e @ whatwhere_training::Error::RunExists { .. } => {
+            let hint = "go on with --resume, or name another folder with --out";
+            anyhow::Error::new(Failure::usage(e.to_string(), hint))
+        }
+        e => e.into(),
+    })?;
+    if let Some(transfer) = transfer {
+        say!("from {}: {}", transfer.from.display(), transfer.summary());
+    }
+    Ok(trainer)
 }
 
 /// The run to start from, if any.
@@ -146,6 +259,14 @@ pub(crate) fn say_cut(batches: &Batches, settings: &RunSettings) {
 
 /// The corpus. Preparing it can be interrupted.
 pub(crate) fn load(settings: &RunSettings, interrupt: &Interrupt) -> anyhow::Result<Corpus> {
+    load_as(true, settings, interrupt)
+}
+
+/// [`load`], and whether to say anything.
+fn load_as(talks: bool, settings: &RunSettings, interrupt: &Interrupt) -> anyhow::Result<Corpus> {
+    if !talks {
+        return Ok(Corpus::load(&settings.data)?);
+    }
     if matches!(&settings.data.source, Source::Text(text) if text.path.as_os_str().is_empty()) {
         say!("no --data: it reads the text that comes with the program, tiny Shakespeare");
     }

@@ -4,17 +4,16 @@
 //! biases, embeddings, or what encodings learn.
 
 mod adam;
+mod gradients;
 mod muon;
 mod sgd;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use burn::{
-    module::{Module, ModuleMapper, ModuleVisitor, Param},
-    tensor::{Gradients, Tensor, TensorData},
+    module::{Module, ModuleMapper, Param},
+    tensor::{Tensor, TensorData},
 };
-use whatwhere_attention::bridge::Operand;
-use whatwhere_kernels::layer::square_sum;
 use whatwhere_settings::choice;
 use whatwhere_transformer::{Model, ParameterPath, Role};
 
@@ -22,11 +21,12 @@ use crate::{
     Error,
     finetune::{
         Trainable,
-        lora::{AdapterGradient, Adapters, DOWN, UP},
+        lora::{Adapters, DOWN, UP},
     },
 };
 
 pub use adam::{Adam, AdamW};
+pub(crate) use gradients::GradientBuffers;
 pub use muon::Muon;
 pub use sgd::Sgd;
 
@@ -56,7 +56,7 @@ pub(crate) struct Update<'a> {
     pub(crate) factor: f32,
     /// What the optimizer remembers of it: as many slots as it asks for, each as long as the values.
     pub(crate) slots: &'a mut [Vec<f32>],
-    /// Its sizes.
+    /// Its sizes; those of the whole parameter where these are a part of it.
     pub(crate) shape: &'a [usize],
     /// What it is.
     pub(crate) role: Role,
@@ -73,6 +73,11 @@ pub(crate) trait Rule {
     /// Values to remember for each value of a parameter.
     fn slots(&self) -> usize;
 
+    /// Whether it updates a parameter as a whole, not value by value.
+    fn needs_whole(&self, _shape: &[usize], _role: Role) -> bool {
+        false
+    }
+
     fn update(&self, update: Update);
 }
 
@@ -86,102 +91,21 @@ impl Optimizer {
     pub fn slots(&self) -> usize {
         self.role().slots()
     }
-}
 
-/// Gradients of a model by name, in the order of its parameters, all times one factor.
-#[derive(Debug)]
-pub(crate) struct GradientBuffers {
-    names: Vec<String>,
-    values: Vec<Operand>,
-    /// Of adapters, by the names of the matrices they adapt.
-    adapted: BTreeMap<String, AdapterGradient>,
-    factor: f64,
-}
-
-impl Default for GradientBuffers {
-    fn default() -> Self {
-        Self { names: Vec::new(), values: Vec::new(), adapted: BTreeMap::new(), factor: 1.0 }
+    /// Whether it updates a parameter as a whole, not value by value.
+    pub(crate) fn needs_whole(&self, shape: &[usize], role: Role) -> bool {
+        self.role().needs_whole(shape, role)
     }
 }
 
-impl GradientBuffers {
-    /// Adds the gradients of one backward pass; those of what does not learn are not kept.
-    pub(crate) fn add(&mut self, model: &Model, gradients: Gradients, trainable: &Trainable) {
-        let first = self.names.is_empty();
-        let path = ParameterPath::default();
-        let mut visitor = GradientVisitor { gradients, path, at: 0, into: self, first, trainable };
-        model.visit(&mut visitor);
-    }
-
-    /// Gradients of adapters in place of those of the matrices they adapt.
-    pub(crate) fn adapt(&mut self, adapters: &Adapters) {
-        for (name, value) in self.names.iter().zip(&mut self.values) {
-            if let Some(gradient) = adapters.gradient(name, value.values()) {
-                self.adapted.insert(name.clone(), gradient);
-                *value = Operand::zeros(0);
-            }
-        }
-    }
-
-    /// The length of all gradients together.
-    pub(crate) fn norm(&self) -> f64 {
-        let adapted = self.adapted.values().flat_map(|gradient| [&gradient.down, &gradient.up]);
-        let squares = self.values.iter().map(Operand::square_sum).sum::<f64>()
-            + adapted.map(|values| square_sum(values)).sum::<f64>();
-        squares.sqrt() * self.factor
-    }
-
-    /// Multiplies all gradients.
-    pub(crate) fn scale(&mut self, factor: f64) {
-        self.factor *= factor;
-    }
-}
-
-/// Values handled by one task.
-const CHUNK: usize = 1 << 15;
-
-struct GradientVisitor<'a> {
-    gradients: Gradients,
-    path: ParameterPath,
-    at: usize,
-    into: &'a mut GradientBuffers,
-    first: bool,
-    trainable: &'a Trainable,
-}
-
-impl ModuleVisitor for GradientVisitor<'_> {
-    fn enter_module(&mut self, name: &str, container: &str) {
-        self.path.enter(name, container);
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.exit();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let value = param.val();
-        // A parameter that no target reaches has no gradient.
-        let name = self.path.name();
-        let gradient = match value.grad_remove(&mut self.gradients) {
-            _ if !self.trainable.needs_gradient(&name) => Operand::zeros(0),
-            Some(gradient) => Operand::copied(gradient),
-            None => Operand::zeros(value.shape().num_elements()),
-        };
-        if self.first {
-            self.into.names.push(name);
-            self.into.values.push(gradient);
-        } else {
-            self.into.values[self.at].add(&gradient);
-        }
-        self.at += 1;
-    }
-}
+/// Values handled by one task; sums of squares are formed of as many, and ranks own whole ones.
+pub(crate) const CHUNK: usize = 1 << 15;
 
 /// An optimizer at work: its rule, and what it remembers of each parameter.
 #[derive(Clone, Debug)]
 pub(crate) struct OptimizerState {
     optimizer: Optimizer,
-    /// By the parameter's name.
+    /// By the parameter's name; of the values that are updated here.
     pub(crate) slots: HashMap<String, Vec<Vec<f32>>>,
 }
 
@@ -264,16 +188,17 @@ impl ModuleMapper for UpdateMapper<'_> {
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let (name, gradient) =
-            (&self.gradients.names[self.at], self.gradients.values[self.at].values());
+        let at = self.at;
         self.at += 1;
+        let (name, gradient) = (&self.gradients.names[at], self.gradients.values[at].values());
+        let part = self.gradients.parts[at].clone();
         if let Some(merged) = self.trainable.adapters.as_ref().and_then(|all| all.merged(name)) {
             return param.map(|tensor| {
                 let (shape, device) = (tensor.shape(), tensor.device());
                 Tensor::from_data(TensorData::new(merged, shape), &device).require_grad()
             });
         }
-        if !self.trainable.is_updated(name) || !param.val().is_require_grad() {
+        if part.is_empty() || !self.trainable.is_updated(name) {
             return param;
         }
         let role = self.path.role();
@@ -289,7 +214,7 @@ impl ModuleMapper for UpdateMapper<'_> {
             let mut values: Vec<f32> =
                 tensor.into_data().try_into_vec().expect("parameters are f32");
             rule.update(Update {
-                values: &mut values,
+                values: &mut values[part],
                 gradient,
                 factor,
                 slots,

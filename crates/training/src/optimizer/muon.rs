@@ -5,6 +5,7 @@ use burn::tensor::{Tensor, TensorData};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use whatwhere_settings::Refuses;
+use whatwhere_transformer::Role;
 
 use super::{AdamW, Rule, Update};
 use crate::{Error, device};
@@ -73,6 +74,10 @@ impl Rule for Muon {
 
     fn slots(&self) -> usize {
         2
+    }
+
+    fn needs_whole(&self, shape: &[usize], role: Role) -> bool {
+        shape.len() == 2 && role.is_hidden_matrix()
     }
 
     fn update(&self, mut update: Update) {

@@ -2,10 +2,14 @@
 //!
 //! A batch is a function of seed and step, dropout too, and the file to go on from holds everything else; so a run that
 //! was killed and resumed has the same bits as one that never stopped. `saving.rs` writes that file and reads it again.
+//!
+//! Ranks go through the loop together. Whatever it branches on is the same for all: figures that all have gathered, and
+//! whether any of them was asked to stop. Rank 0 alone has files (`records.rs`).
 
+mod records;
 pub(crate) mod saving;
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use burn::{module::Module, tensor::Device};
 use serde::Serialize;
@@ -15,16 +19,18 @@ use whatwhere_transformer::{Model, Segments};
 
 use crate::{
     Error, Evaluation, Folder, RunSettings,
-    evaluate::evaluate,
+    evaluate::evaluate_among,
     finetune::{Base, Trainable, Transfer},
     interrupt::Interrupt,
-    journal::{Journal, Past},
+    journal::Past,
     learner::{Learner, StepStats},
     lock::Lock,
     memory::Memory,
+    ranks::{self, Alone, Ranks, sharing::broadcast_model},
     statistics::ExponentialMean,
     tensorboard,
 };
+use records::Records;
 
 /// Losses above this multiple of the first one have exploded.
 const EXPLODED: f64 = 4.0;
@@ -50,7 +56,7 @@ pub struct Record {
     pub lr: f64,
     /// Global gradient norm before clipping.
     pub grad_norm: f64,
-    /// Tokens read per second, padding included, over the last updates.
+    /// Tokens read per second by all ranks, padding included, over the last updates.
     pub tokens_per_second: f64,
     /// Tokens read so far.
     pub tokens: u64,
@@ -76,12 +82,10 @@ pub struct Trainer {
     batches: Batches,
     valid: Option<Batches>,
     progress: Progress,
-    journal: Journal,
-    board: tensorboard::Writer,
+    /// Of rank 0.
+    records: Option<Records>,
     device: Device,
-    /// The hash of the run's `tokenizer.json`.
-    tokenizer: String,
-    _lock: Lock,
+    ranks: Arc<dyn Ranks>,
 }
 
 /// How far a run is.
@@ -103,45 +107,50 @@ impl Trainer {
 
     /// [`Self::start`], with the weights of another run where their names and shapes agree.
     pub fn start_from(
+        settings: RunSettings,
+        corpus: Corpus,
+        folder: Folder,
+        base: Option<&Base>,
+    ) -> Result<(Self, Option<Transfer>), Error> {
+        Self::start_among(Arc::new(Alone), settings, corpus, folder, base)
+    }
+
+    /// [`Self::start_from`] as one of several ranks, of which only the first needs folder and base. All come to the same
+    /// end: where one cannot go on, the others return [`Error::Rank`].
+    pub fn start_among(
+        ranks: Arc<dyn Ranks>,
         mut settings: RunSettings,
         corpus: Corpus,
         folder: Folder,
         base: Option<&Base>,
     ) -> Result<(Self, Option<Transfer>), Error> {
-        settings.resolve_for(&corpus)?;
-        if folder.has_run() {
-            return Err(Error::RunExists { folder: folder.path().into() });
-        }
-        // Before the folder is made: what cannot be trained leaves none.
-        Memory::of(&settings)?.check()?;
-        let (batches, valid) = splits(&settings, &corpus)?;
-        let device = settings.device().autodiff();
-        let mut model = settings.model.build(settings.seed, &device)?;
-        Trainable::check(&model.views(), &settings.training)?;
-        let mut transfer = None;
-        if let Some(base) = base {
-            let (given, what) = base.give(model, &corpus)?;
-            let trainable = Trainable::new(&given.views(), &settings.training, settings.seed);
-            trainable.check_drawn(&what)?;
-            (model, transfer) = (given, Some(what));
-        }
-        let lock = Lock::acquire(folder.path())?;
-        let board = tensorboard::Writer::create(folder.path())?;
-        let tokenizer = folder.save_tokenizer(corpus.tokenizer())?;
-        folder.save_data(&corpus.describe())?;
+        let is_first = ranks.rank() == 0;
+        let base = base.filter(|_| is_first);
+        let found = Found::new(&ranks, &mut settings, &corpus, &folder, base);
+        let Found { model, transfer, batches, valid, device } = ranks::agree(&*ranks, found)?;
+        ranks::compare(&*ranks, corpus.fingerprint())?;
+        let records = is_first.then(|| {
+            let lock = Lock::acquire(folder.path())?;
+            let board = tensorboard::Writer::create(folder.path())?;
+            let tokenizer = folder.save_tokenizer(corpus.tokenizer())?;
+            folder.save_data(&corpus.describe())?;
+            Records::new(&folder, board, tokenizer, lock)
+        });
+        let records = ranks::agree(&*ranks, records.transpose())?;
+        let model = broadcast_model(&*ranks, model)?;
+        let learner = Learner::among(ranks.clone(), model, &settings.training, settings.seed);
+        let progress = Progress::default();
         let mut trainer = Self {
-            learner: Learner::with_seed(model, &settings.training, settings.seed),
-            journal: Journal::open(&folder.metrics())?,
-            progress: Progress::default(),
             settings,
             folder,
             corpus,
+            learner,
             batches,
             valid,
-            board,
+            progress,
+            records,
             device,
-            tokenizer,
-            _lock: lock,
+            ranks,
         };
         trainer.save()?;
         if let (Some(base), Some(transfer)) = (base, &transfer) {
@@ -150,10 +159,12 @@ impl Trainer {
                 base.hand_down_import(&trainer.folder)?;
             }
         }
-        trainer.folder.save_format()?;
-        // Last: a folder with settings is a run that can be resumed.
-        trainer.folder.save_settings(&trainer.settings)?;
-        trainer.journal.truncate_after(0)?;
+        if let Some(records) = &mut trainer.records {
+            trainer.folder.save_format()?;
+            // Last: a folder with settings is a run that can be resumed.
+            trainer.folder.save_settings(&trainer.settings)?;
+            records.journal.truncate_after(0)?;
+        }
         Ok((trainer, transfer))
     }
 
@@ -177,9 +188,12 @@ impl Trainer {
         self.progress.step
     }
 
-    /// The losses recorded so far.
+    /// The losses recorded so far; rank 0 has them.
     pub fn past(&self) -> Result<Vec<Past>, Error> {
-        Past::read(&self.folder.metrics())
+        match self.records {
+            Some(_) => Past::read(&self.folder.metrics()),
+            None => Ok(Vec::new()),
+        }
     }
 
     /// The best validation figure so far: the loss, or what `training.best_by` asks for.
@@ -187,7 +201,7 @@ impl Trainer {
         self.progress.best
     }
 
-    /// Trains to the end, or until asked to stop; either way everything is saved.
+    /// Trains to the end, or until any rank is asked to stop; either way everything is saved.
     pub fn run(
         &mut self,
         interrupt: &Interrupt,
@@ -200,7 +214,7 @@ impl Trainer {
         }
         let mut speed = Speed::new();
         while self.progress.step < training.steps {
-            if interrupt.requested() {
+            if ranks::any(&*self.ranks, interrupt.requested())? {
                 self.save()?;
                 return Ok(Ending::Interrupted);
             }
@@ -208,8 +222,10 @@ impl Trainer {
             let step = self.progress.step;
             record.tokens_per_second = speed.after(record.tokens);
             observer.updated(&record, step);
-            if step.is_multiple_of(training.log_every) || step == training.steps {
-                self.log(&record, step)?;
+            if (step.is_multiple_of(training.log_every) || step == training.steps)
+                && let Some(records) = &mut self.records
+            {
+                records.updated(&record, step)?;
             }
             if step.is_multiple_of(training.evaluate_every) || step == training.steps {
                 self.evaluate(observer)?;
@@ -231,15 +247,15 @@ impl Trainer {
     fn update(&mut self) -> Result<Record, Error> {
         let training = &self.settings.training;
         let step = self.progress.step + 1;
-        for part in 0..training.accumulate {
-            let at = (step - 1) * training.accumulate + part;
+        for part in self.learner.own_batches() {
+            let at = (step - 1) * training.accumulate + part as u64;
             if self.learner.segments.is_some() && self.batches.begins_anew(at) {
                 self.learner.segments = Some(Segments::default());
             }
             let seed = self.dropout_seed(at);
             self.learner.accumulate(&self.batches.get(at)?, seed)?;
         }
-        let stats = self.learner.finish();
+        let stats = self.learner.share_gradients()?;
         let StepStats { loss, grad_norm, tokens } = stats;
         let first = *self.progress.first_loss.get_or_insert(loss);
         if !loss.is_finite() || !grad_norm.is_finite() || loss > EXPLODED * first.max(1.0) {
@@ -251,7 +267,8 @@ impl Trainer {
             });
         }
         let lr = training.schedule.rate(step, training.steps, training.lr);
-        self.learner.update(&stats, lr, step);
+        self.learner.update_shard(&stats, lr, step);
+        self.learner.share_weights()?;
         self.progress.step = step;
         self.progress.tokens += tokens;
         Ok(Record { loss, lr, grad_norm, tokens_per_second: 0.0, tokens: self.progress.tokens })
@@ -263,27 +280,13 @@ impl Trainer {
         Random::new(&[self.settings.seed, DROPOUT]).at(batch)
     }
 
-    fn log(&mut self, record: &Record, step: u64) -> Result<(), Error> {
-        self.journal.append(step, record)?;
-        let now = tensorboard::now();
-        for (tag, value) in [
-            ("train/loss", record.loss),
-            ("train/lr", record.lr),
-            ("train/grad_norm", record.grad_norm),
-            ("train/tokens_per_second", record.tokens_per_second),
-        ] {
-            self.board.scalar(tag, step, value as f32, now)?;
-        }
-        self.board.flush()
-    }
-
     fn evaluate(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
         let step = self.progress.step;
         let model = self.learner.model().valid();
         let Some(valid) = &self.valid else { return self.keep(&model) };
         let limit = Some(self.settings.training.evaluate_batches).filter(|limit| *limit > 0);
         let bytes = self.corpus.bytes_per_token(Split::Valid);
-        let evaluation = evaluate(&model, valid, limit, bytes)?;
+        let evaluation = evaluate_among(&*self.ranks, &model, valid, limit, bytes)?;
         let by = self.settings.training.best_by;
         let figure = by.of(&evaluation);
         let best = self.progress.best.is_none_or(|best| by.is_better(figure, best));
@@ -294,28 +297,51 @@ impl Trainer {
         } else {
             self.progress.stale += 1;
         }
-        self.journal.append(step, &Valid { valid: evaluation })?;
-        let now = tensorboard::now();
-        self.board.scalar("valid/loss", step, evaluation.loss as f32, now)?;
-        self.board.scalar("valid/accuracy", step, evaluation.accuracy as f32, now)?;
-        for (tag, value) in [
-            ("valid/bits_per_byte", evaluation.bits_per_byte),
-            ("valid/macro_f1", evaluation.macro_f1),
-            ("valid/calibration_error", evaluation.calibration_error),
-        ] {
-            if let Some(value) = value {
-                self.board.scalar(tag, step, value as f32, now)?;
-            }
+        if let Some(records) = &mut self.records {
+            records.evaluated(evaluation, step)?;
         }
-        self.board.flush()?;
         observer.evaluated(&evaluation, step, best, &model);
         Ok(())
     }
 }
 
-#[derive(Serialize)]
-struct Valid {
-    valid: Evaluation,
+/// What a rank finds out before anything is written.
+struct Found {
+    model: Model,
+    transfer: Option<Transfer>,
+    batches: Batches,
+    valid: Option<Batches>,
+    device: Device,
+}
+
+impl Found {
+    fn new(
+        ranks: &Arc<dyn Ranks>,
+        settings: &mut RunSettings,
+        corpus: &Corpus,
+        folder: &Folder,
+        base: Option<&Base>,
+    ) -> Result<Self, Error> {
+        settings.resolve_for(corpus)?;
+        if ranks.rank() == 0 && folder.has_run() {
+            return Err(Error::RunExists { folder: folder.path().into() });
+        }
+        ranks::check(settings, ranks.size())?;
+        // Before the folder is made: what cannot be trained leaves none.
+        Memory::of_rank(settings, ranks.size())?.check()?;
+        let (batches, valid) = splits(settings, corpus)?;
+        let device = settings.device().autodiff();
+        let mut model = settings.model.build(settings.seed, &device)?;
+        Trainable::check(&model.views(), &settings.training)?;
+        let mut transfer = None;
+        if let Some(base) = base {
+            let (given, what) = base.give(model, corpus)?;
+            let trainable = Trainable::new(&given.views(), &settings.training, settings.seed);
+            trainable.check_drawn(&what)?;
+            (model, transfer) = (given, Some(what));
+        }
+        Ok(Self { model, transfer, batches, valid, device })
+    }
 }
 
 /// The batches of a split under a run's settings.

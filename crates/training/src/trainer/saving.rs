@@ -1,21 +1,27 @@
 //! What a run leaves behind at every checkpoint, and how it goes on from it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use burn::tensor::{Tensor, TensorData};
 use whatwhere_attention::bridge::Operand;
 use whatwhere_data::Corpus;
 use whatwhere_transformer::{Model, Parameter, ParameterView};
 
-use super::{Progress, Trainer, splits};
+use super::{Progress, Records, Trainer, splits};
 use crate::{
     Error, Folder, RunSettings,
     checkpoint::{self, Array, Checkpoint},
     finetune::{adapter_file, lora::Adapters},
-    journal::Journal,
     learner::Learner,
     lock::Lock,
     memory::Memory,
+    ranks::{
+        self, Alone, Ranks,
+        sharing::{Slots, broadcast_model},
+    },
     tensorboard,
 };
 
@@ -25,68 +31,101 @@ pub(crate) const TOKENIZER: &str = "tokenizer";
 impl Trainer {
     /// Goes on from the last checkpoint of a run. The corpus must be the one it began with.
     pub fn resume(settings: RunSettings, corpus: Corpus, folder: Folder) -> Result<Self, Error> {
-        let begun = folder.load_settings()?;
-        let lock = Lock::acquire(folder.path())?;
-        let mut settings = settings;
-        settings.resolve_for(&corpus)?;
-        check_same(&begun, &settings)?;
-        Memory::of(&settings)?.check()?;
-        let path = folder.last();
-        let mut checkpoint = Checkpoint::load(&path)?;
-        let fingerprint: u64 = checkpoint.entry(&path, "fingerprint")?;
-        if fingerprint != corpus.fingerprint() {
-            return Err(Error::DataChanged { folder: folder.path().into() });
-        }
-        let tokenizer = folder.check_tokenizer(checkpoint.metadata.get(TOKENIZER))?;
-        let maybe = |key: &str| checkpoint.metadata.get(key).and_then(|entry| entry.parse().ok());
-        let progress = Progress {
-            step: checkpoint.entry(&path, "step")?,
-            tokens: checkpoint.entry(&path, "tokens")?,
-            first_loss: maybe("first_loss"),
-            best: maybe("best"),
-            stale: checkpoint.entry(&path, "stale")?,
+        Self::resume_among(Arc::new(Alone), settings, corpus, folder)
+    }
+
+    /// [`Self::resume`] as one of several ranks, as many as there are now; only the first needs the folder. All come to the
+    /// same end: where one cannot go on, the others return [`Error::Rank`].
+    pub fn resume_among(
+        ranks: Arc<dyn Ranks>,
+        mut settings: RunSettings,
+        corpus: Corpus,
+        folder: Folder,
+    ) -> Result<Self, Error> {
+        let is_first = ranks.rank() == 0;
+        let left = is_first.then(|| Left::read(&mut settings, &corpus, &folder));
+        let found = left.transpose().and_then(|left| {
+            settings.resolve_for(&corpus)?;
+            ranks::check(&settings, ranks.size())?;
+            Memory::of_rank(&settings, ranks.size())?.check()?;
+            let device = settings.device().autodiff();
+            let (left, model) = match left {
+                None => (None, settings.model.build(settings.seed, &device)?),
+                Some(mut left) => {
+                    let parameters = left.checkpoint.take("model.");
+                    (Some(left), settings.model.build_with(parameters, &device)?)
+                }
+            };
+            Ok((left, model, splits(&settings, &corpus)?, device))
+        });
+        let (left, model, (batches, valid), device) = ranks::agree(&*ranks, found)?;
+        ranks::compare(&*ranks, corpus.fingerprint())?;
+        let (records, progress, mut checkpoint) = match left {
+            None => (None, Progress::default(), Checkpoint::default()),
+            Some(Left { records, progress, checkpoint }) => (Some(records), progress, checkpoint),
         };
-        let device = settings.device().autodiff();
-        let model = settings.model.build_with(checkpoint.take("model."), &device)?;
-        let board = tensorboard::Writer::resume(folder.path(), progress.step)?;
-        let (batches, valid) = splits(&settings, &corpus)?;
+        let model = broadcast_model(&*ranks, model)?;
+        let progress = progress.broadcast(&*ranks)?;
+        let learner = Learner::among(ranks.clone(), model, &settings.training, settings.seed);
         let mut trainer = Self {
-            learner: Learner::with_seed(model, &settings.training, settings.seed),
-            journal: Journal::open(&folder.metrics())?,
             settings,
             folder,
             corpus,
+            learner,
             batches,
             valid,
             progress,
-            board,
+            records,
             device,
-            tokenizer,
-            _lock: lock,
+            ranks,
         };
-        for slot in 0..trainer.learner.optimizer.slots_each() {
+        trainer.remember(&mut checkpoint)?;
+        trainer.recall(checkpoint.take("memory."));
+        if let Some(records) = &mut trainer.records {
+            records.journal.truncate_after(progress.step)?;
+            trainer.folder.save_format()?;
+            trainer.folder.save_settings(&trainer.settings)?;
+        }
+        Ok(trainer)
+    }
+
+    /// Gives the learner what a checkpoint has of its optimizer and adapters; ranks but the first have an empty one.
+    fn remember(&mut self, checkpoint: &mut Checkpoint) -> Result<(), Error> {
+        let path = self.folder.last();
+        let broken = |found| Error::Checkpoint { path: path.clone(), found };
+        let learner = &mut self.learner;
+        let mut slots: HashMap<String, Vec<Vec<f32>>> = HashMap::new();
+        for slot in 0..learner.optimizer.slots_each() {
             for array in checkpoint.take(&format!("slot{slot}.")) {
-                trainer.learner.optimizer.slots.entry(array.name).or_default().push(array.values);
+                slots.entry(array.name).or_default().push(array.values);
             }
         }
-        let adapters = checkpoint.take("adapter.");
-        if let Some(all) = &mut trainer.learner.trainable.adapters {
-            all.restore(adapters)
-                .map_err(|found| Error::Checkpoint { path: path.clone(), found })?;
-            trainer.learner.merge_adapters();
+        match self.ranks.size() {
+            1 => learner.optimizer.slots = slots,
+            // Nothing is remembered before the first update.
+            _ if self.progress.step == 0 => {}
+            _ => learner.scatter_slots(&slots).map_err(|e| match e {
+                Error::Settings(found) => broken(found),
+                e => e,
+            })?,
         }
-        trainer.recall(checkpoint.take("memory."));
-        trainer.journal.truncate_after(progress.step)?;
-        trainer.folder.save_format()?;
-        trainer.folder.save_settings(&trainer.settings)?;
-        Ok(trainer)
+        let arrays = checkpoint.take("adapter.");
+        if let Some(adapters) = &mut learner.trainable.adapters {
+            if self.ranks.rank() == 0 {
+                adapters.restore(arrays).map_err(broken)?;
+            }
+            learner.broadcast_adapters()?;
+            learner.merge_adapters();
+        }
+        Ok(())
     }
 
     /// Writes `model.safetensors`.
     pub(super) fn keep(&self, model: &Model) -> Result<(), Error> {
+        let Some(records) = &self.records else { return Ok(()) };
         let metadata = BTreeMap::from([
             ("step".into(), self.progress.step.to_string()),
-            (TOKENIZER.into(), self.tokenizer.clone()),
+            (TOKENIZER.into(), records.tokenizer.clone()),
         ]);
         let views = model.views();
         let trainable = &self.learner.trainable;
@@ -104,9 +143,15 @@ impl Trainer {
         checkpoint::save(&self.folder.model(), arrays, &metadata)
     }
 
-    /// Writes `last.safetensors`, and `model.safetensors` if there is none yet.
+    /// Writes `last.safetensors`, and `model.safetensors` if there is none yet. What ranks remember goes to the first, so
+    /// that files do not depend on their number.
     pub(super) fn save(&mut self) -> Result<(), Error> {
-        self.journal.sync()?;
+        let slots = match self.progress.step {
+            0 => Slots::Own(&self.learner.optimizer.slots),
+            _ => self.learner.gather_slots()?,
+        };
+        let Some(records) = &self.records else { return Ok(()) };
+        records.journal.sync()?;
         let views = self.learner.model().views();
         let adapters = self.learner.trainable.adapters.as_ref();
         let mut arrays: Vec<Array> = views
@@ -118,19 +163,19 @@ impl Trainer {
             .collect();
         if let Some(adapters) = adapters {
             for matrix in adapters.arrays("") {
-                let slots = self.learner.optimizer.slots.get(&matrix.name).into_iter().flatten();
-                arrays.extend(slots.enumerate().map(|(slot, values)| Array {
+                let slots = slots.of(&matrix.name).into_iter().enumerate();
+                arrays.extend(slots.map(|(slot, values)| Array {
                     name: format!("slot{slot}.{}", matrix.name),
                     shape: matrix.shape,
-                    values: values.as_slice().into(),
+                    values: values.into(),
                 }));
                 arrays.push(Array { name: format!("adapter.{}", matrix.name), ..matrix });
             }
         }
         for view in &views {
-            let slots = self.learner.optimizer.slots.get(&view.name).into_iter().flatten();
-            arrays.extend(slots.enumerate().map(|(slot, values)| Array {
-                values: values.as_slice().into(),
+            let slots = slots.of(&view.name).into_iter().enumerate();
+            arrays.extend(slots.map(|(slot, values)| Array {
+                values: values.into(),
                 ..array(&format!("slot{slot}."), view)
             }));
         }
@@ -146,7 +191,7 @@ impl Trainer {
             ("tokens".into(), tokens.to_string()),
             ("stale".into(), stale.to_string()),
             ("fingerprint".into(), self.corpus.fingerprint().to_string()),
-            (TOKENIZER.into(), self.tokenizer.clone()),
+            (TOKENIZER.into(), records.tokenizer.clone()),
         ]);
         metadata.extend(first_loss.map(|loss| ("first_loss".into(), loss.to_string())));
         metadata.extend(best.map(|loss| ("best".into(), loss.to_string())));
@@ -181,6 +226,62 @@ impl Trainer {
                 *layer = Some(Tensor::from_data(data, &self.device));
             }
         }
+    }
+}
+
+/// What a run has left in its folder.
+struct Left {
+    records: Records,
+    progress: Progress,
+    checkpoint: Checkpoint,
+}
+
+impl Left {
+    fn read(settings: &mut RunSettings, corpus: &Corpus, folder: &Folder) -> Result<Self, Error> {
+        let begun = folder.load_settings()?;
+        let lock = Lock::acquire(folder.path())?;
+        settings.resolve_for(corpus)?;
+        check_same(&begun, settings)?;
+        let path = folder.last();
+        let checkpoint = Checkpoint::load(&path)?;
+        let fingerprint: u64 = checkpoint.entry(&path, "fingerprint")?;
+        if fingerprint != corpus.fingerprint() {
+            return Err(Error::DataChanged { folder: folder.path().into() });
+        }
+        let tokenizer = folder.check_tokenizer(checkpoint.metadata.get(TOKENIZER))?;
+        let maybe = |key: &str| checkpoint.metadata.get(key).and_then(|entry| entry.parse().ok());
+        let progress = Progress {
+            step: checkpoint.entry(&path, "step")?,
+            tokens: checkpoint.entry(&path, "tokens")?,
+            first_loss: maybe("first_loss"),
+            best: maybe("best"),
+            stale: checkpoint.entry(&path, "stale")?,
+        };
+        let board = tensorboard::Writer::resume(folder.path(), progress.step)?;
+        let records = Records::new(folder, board, tokenizer, lock)?;
+        Ok(Self { records, progress, checkpoint })
+    }
+}
+
+impl Progress {
+    /// That of rank 0.
+    fn broadcast(self, ranks: &dyn Ranks) -> Result<Self, Error> {
+        let Self { step, tokens, first_loss, best, stale } = self;
+        let (first, lowest) = (first_loss.unwrap_or_default(), best.unwrap_or_default());
+        let mut all = [
+            step,
+            tokens,
+            stale,
+            u64::from(first_loss.is_some()),
+            first.to_bits(),
+            u64::from(best.is_some()),
+            lowest.to_bits(),
+        ];
+        ranks.broadcast(bytemuck::cast_slice_mut(&mut all))?;
+        let [step, tokens, stale, has_first, first, has_best, best] = all;
+        let maybe = |has: u64, bits: u64| (has == 1).then(|| f64::from_bits(bits));
+        let (first_loss, best) = (maybe(has_first, first), maybe(has_best, best));
+        Ok(Self { step, tokens, first_loss, best, stale })
     }
 }
 

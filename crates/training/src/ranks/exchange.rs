@@ -1,0 +1,194 @@
+//! What crosses between ranks in an update: sums of gradients on the way to their owners, weights on the way back.
+
+use std::{borrow::Cow, ops::Range};
+
+use burn::tensor::{Tensor, TensorData};
+use whatwhere_attention::bridge::Operand;
+use whatwhere_kernels::layer::add_to;
+
+use super::{
+    Ranks,
+    layout::Layout,
+    tree::{self, Node},
+};
+use crate::{Error, device, optimizer::GradientBuffers};
+
+/// Values of a shard that are exchanged at a time, 1 MiB from each rank to each: buffers stay small beside a model, and every
+/// message is long enough for a network.
+const BUCKET: usize = 1 << 18;
+
+/// The gradients of the own shard, summed over all ranks in the order of the tree. `own` are the sums over this rank's subtrees.
+pub(crate) fn reduce(
+    ranks: &dyn Ranks,
+    layout: &Layout,
+    leaves: usize,
+    mut own: Vec<(Node, GradientBuffers)>,
+) -> Result<GradientBuffers, Error> {
+    let (rank, size) = (ranks.rank(), ranks.size());
+    if size == 1 {
+        return Ok(own.pop().map(|(_, gradients)| gradients).unwrap_or_default());
+    }
+    let nodes: Vec<Vec<Node>> =
+        (0..size).map(|of| tree::subtrees(leaves, &tree::held(leaves, of, size))).collect();
+    let longest = (0..size).map(|of| layout.shard(of).len()).max().unwrap_or_default();
+    let mut shard = Vec::with_capacity(layout.shard(rank).len());
+    let (mut send, mut receive) = (Vec::new(), Vec::new());
+    for first in (0..longest).step_by(BUCKET) {
+        let bucket = |of: usize| bucket(layout.shard(of), first);
+        send.clear();
+        for to in 0..size {
+            for (_, gradients) in &own {
+                copy(layout, gradients, bucket(to), &mut send);
+            }
+        }
+        let length = bucket(rank).len();
+        let sent: Vec<usize> = (0..size).map(|to| bucket(to).len() * own.len()).collect();
+        let received: Vec<usize> = nodes.iter().map(|nodes| length * nodes.len()).collect();
+        receive.resize(received.iter().sum(), 0.0);
+        all_to_all(ranks, &send, &sent, &mut receive, &received)?;
+        if length > 0 {
+            let known: Vec<&Node> = nodes.iter().flatten().collect();
+            shard.extend_from_slice(&finish(leaves, &known, &receive, length));
+        }
+    }
+    let names = own.first().map(|(_, gradients)| gradients.names.clone()).unwrap_or_default();
+    drop(own);
+    Ok(of_shard(layout, rank, names, &shard))
+}
+
+/// Values of a shard from the `first` on, as many as a bucket has.
+fn bucket(shard: Range<usize>, first: usize) -> Range<usize> {
+    let start = (shard.start + first).min(shard.end);
+    start..(start + BUCKET).min(shard.end)
+}
+
+/// Copies a stretch of all gradients.
+fn copy(layout: &Layout, gradients: &GradientBuffers, stretch: Range<usize>, into: &mut Vec<f32>) {
+    for (parameter, part) in layout.meeting(stretch) {
+        into.extend_from_slice(&gradients.values[parameter].values()[part]);
+    }
+}
+
+/// The sum over the whole tree, of the sums over `known` nodes that lie one after the other.
+fn finish<'a>(leaves: usize, known: &[&Node], sums: &'a [f32], length: usize) -> Cow<'a, [f32]> {
+    let mut find = |node: &Node| {
+        let at = known.iter().position(|known| *known == node)?;
+        Some(Cow::Borrowed(&sums[at * length..(at + 1) * length]))
+    };
+    let mut add = |sum: &mut Cow<[f32]>, more: Cow<[f32]>| {
+        add_to(sum.to_mut(), &more).expect("as many values");
+    };
+    tree::sum(&(0..leaves), &mut find, &mut add)
+}
+
+/// A shard as parts of parameters.
+fn of_shard(layout: &Layout, rank: usize, names: Vec<String>, shard: &[f32]) -> GradientBuffers {
+    let start = layout.shard(rank).start;
+    let mut gradients = GradientBuffers {
+        values: (0..layout.len()).map(|_| Operand::zeros(0)).collect(),
+        parts: vec![0..0; layout.len()],
+        names,
+        ..GradientBuffers::default()
+    };
+    let mut rest = shard;
+    for (parameter, part) in layout.meeting(start..start + shard.len()) {
+        let (values, after) = rest.split_at(part.len());
+        rest = after;
+        let data = TensorData::new(values.to_vec(), [part.len()]);
+        gradients.values[parameter] = Operand::copied(Tensor::<1>::from_data(data, &device::cpu()));
+        gradients.parts[parameter] = part;
+    }
+    gradients
+}
+
+fn all_to_all(
+    ranks: &dyn Ranks,
+    send: &[f32],
+    sent: &[usize],
+    receive: &mut [f32],
+    received: &[usize],
+) -> Result<(), Error> {
+    let bytes = |counts: &[usize]| -> Vec<usize> {
+        counts.iter().map(|count| count * size_of::<f32>()).collect()
+    };
+    let receive = bytemuck::cast_slice_mut(receive);
+    ranks.all_to_all(bytemuck::cast_slice(send), &bytes(sent), receive, &bytes(received))
+}
+
+/// Who gets what all ranks have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum To {
+    All,
+    /// Rank 0; the others get nothing.
+    First,
+}
+
+/// The values of all ranks one after the other, of which each has so many.
+pub(crate) fn collect(
+    ranks: &dyn Ranks,
+    own: &[f32],
+    counts: &[usize],
+    to: To,
+) -> Result<Vec<f32>, Error> {
+    /// Values of a rank at a time, 4 MiB.
+    const BUCKET: usize = 1 << 20;
+    let (rank, size) = (ranks.rank(), ranks.size());
+    let gets = to == To::All || rank == 0;
+    let mut all = vec![0.0; if gets { counts.iter().sum() } else { 0 }];
+    let longest = counts.iter().copied().max().unwrap_or_default();
+    let mut received = Vec::new();
+    for first in (0..longest).step_by(BUCKET) {
+        let part = |of: usize| first.min(counts[of])..(first + BUCKET).min(counts[of]);
+        let lengths: Vec<usize> = (0..size).map(|of| part(of).len()).collect();
+        let own = &own[part(rank)];
+        received.resize(if gets { lengths.iter().sum() } else { 0 }, 0.0);
+        match to {
+            To::All => {
+                let counts: Vec<usize> =
+                    lengths.iter().map(|count| count * size_of::<f32>()).collect();
+                let received = bytemuck::cast_slice_mut(&mut received);
+                ranks.all_gather(bytemuck::cast_slice(own), received, &counts)?;
+            }
+            To::First => {
+                let mut sent = vec![0; size];
+                sent[0] = own.len();
+                let lengths = if gets { lengths.clone() } else { vec![0; size] };
+                all_to_all(ranks, own, &sent, &mut received, &lengths)?;
+            }
+        }
+        if gets {
+            let (mut rest, mut start) = (received.as_slice(), 0);
+            for of in 0..size {
+                let (values, after) = rest.split_at(lengths[of]);
+                all[start + part(of).start..start + part(of).end].copy_from_slice(values);
+                (rest, start) = (after, start + counts[of]);
+            }
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ranks::threads;
+
+    #[test]
+    fn values_arrive_in_the_order_of_ranks_however_many_rounds_it_takes() {
+        // One rank has more than a bucket, one nothing.
+        let counts = [3, (1 << 20) + 5, 0, 7];
+        let value = |rank: usize, at: usize| (rank * 10_000_000 + at) as f32;
+        let expected: Vec<f32> =
+            (0..4).flat_map(|rank| (0..counts[rank]).map(move |at| value(rank, at))).collect();
+        let all = threads::each(4, |ranks| {
+            let rank = ranks.rank();
+            let own: Vec<f32> = (0..counts[rank]).map(|at| value(rank, at)).collect();
+            let get = |to| collect(ranks, &own, &counts, to).unwrap();
+            [get(To::All), get(To::First)]
+        });
+        for (rank, [everywhere, first]) in all.into_iter().enumerate() {
+            assert!(everywhere == expected);
+            assert!(first == if rank == 0 { expected.as_slice() } else { &[] });
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What ranks must have in common to compute the same bits: the program, its instruction set, the data.
+
+use serde::{Deserialize, Serialize};
+use whatwhere_kernels::Simd;
+
+use super::{Ranks, gather_texts};
+use crate::{Error, machine::host};
+
+/// What a rank says of itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Facts {
+    host: String,
+    version: String,
+    instructions: String,
+    fingerprint: u64,
+}
+
+/// Refuses ranks that differ in what bits depend on. All hear the same.
+pub(crate) fn compare(ranks: &dyn Ranks, fingerprint: u64) -> Result<(), Error> {
+    if ranks.size() == 1 {
+        return Ok(());
+    }
+    let own = Facts {
+        host: host(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        instructions: Simd::instructions(),
+        fingerprint,
+    };
+    let own = serde_json::to_string(&own).expect("words can be written");
+    let all: Result<Vec<Facts>, _> =
+        gather_texts(ranks, &own)?.iter().map(|text| serde_json::from_str(text)).collect();
+    let all = all.map_err(|e| {
+        Error::Settings(format!(
+            "a rank describes itself otherwise ({e}); start the same program on all machines"
+        ))
+    })?;
+    check(&all)
+}
+
+fn check(all: &[Facts]) -> Result<(), Error> {
+    let first = &all[0];
+    for (rank, other) in all.iter().enumerate().skip(1) {
+        let differs = |what: &str, of: fn(&Facts) -> String, right: &str| {
+            let (there, here) = (of(other), of(first));
+            (there != here).then(|| {
+                Error::Settings(format!(
+                    "rank {rank} on {} has {what} {there}, rank 0 on {} has {here}; {right}",
+                    other.host, first.host
+                ))
+            })
+        };
+        let found = differs(
+            "whatwhere",
+            |facts| facts.version.clone(),
+            "start the same program on all machines",
+        )
+        .or_else(|| {
+            let right = "their sums round differently: train on machines of one kind";
+            differs("the instruction set", |facts| facts.instructions.clone(), right)
+        })
+        .or_else(|| {
+            let right = "give every machine the same files in the same place";
+            differs("data of fingerprint", |facts| format!("{:016x}", facts.fingerprint), right)
+        });
+        if let Some(error) = found {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mixture_is_refused_by_name() {
+        let facts = Facts {
+            host: "h1".into(),
+            version: "0.1.0".into(),
+            instructions: "AVX2".into(),
+            fingerprint: 7,
+        };
+        assert!(check(&[facts.clone(), facts.clone()]).is_ok());
+        let other = Facts { host: "h2".into(), ..facts.clone() };
+        for (changed, expected) in [
+            (Facts { version: "0.2.0".into(), ..other.clone() }, "has whatwhere 0.2.0, rank 0"),
+            (
+                Facts { instructions: "AVX-512".into(), ..other.clone() },
+                "the instruction set AVX-512",
+            ),
+            (Facts { fingerprint: 8, ..other.clone() }, "data of fingerprint 0000000000000008"),
+        ] {
+            let message = check(&[facts.clone(), facts.clone(), changed]).unwrap_err().to_string();
+            assert!(message.contains("rank 2 on h2"), "{message}");
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn ranks_of_one_program_with_other_data_all_hear_it() {
+        let heard = crate::ranks::threads::each(3, |ranks| {
+            compare(ranks, if ranks.rank() == 2 { 5 } else { 4 }).unwrap_err().to_string()
+        });
+        assert!(heard[0].contains("rank 2 on") && heard.iter().all(|said| *said == heard[0]));
+    }
+}
