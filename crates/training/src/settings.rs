@@ -5,7 +5,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use whatwhere_data::{
-    BatchSize, DataSettings, Objective, Source,
+    BatchSize, Corpus, DataSettings, Objective, Source,
     settings::{Masked, Translate},
 };
 use whatwhere_settings::{Refuses, schema::in_order};
@@ -244,6 +244,27 @@ impl RunSettings {
             }
         }
         Ok(())
+    }
+
+    /// [`Self::resolve`] for a corpus, with the ids of tokens that patterns name by their text.
+    pub fn resolve_for(&mut self, corpus: &Corpus) -> Result<(), Error> {
+        let tokenizer = corpus.tokenizer();
+        let id_of = |text: &str| {
+            let ids = tokenizer.encode(text).unwrap_or_default();
+            match ids[..] {
+                [id] if Some(id) != tokenizer.unknown() => Ok(id),
+                _ => tokenizer.id(text).ok_or_else(|| match ids.len() {
+                    0 | 1 => {
+                        "no token of this tokenizer; expected the text of one, or its id".into()
+                    }
+                    several => format!(
+                        "{several} tokens of this tokenizer; expected the text of one, or its id"
+                    ),
+                }),
+            }
+        };
+        self.model.resolve_tokens(&id_of)?;
+        self.resolve(corpus.vocabulary())
     }
 
     /// Writes out what the settings leave to the data, and where the data are from any folder.

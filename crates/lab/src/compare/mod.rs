@@ -238,7 +238,7 @@ impl Comparison {
             let often = (training.steps / CURVE).max(1);
             training.evaluate_every = training.evaluate_every.min(often);
         }
-        settings.resolve(corpus.vocabulary())?;
+        settings.resolve_for(&corpus)?;
         let steps = settings.training.steps;
         let folder = self.run_folder(job.cell, job.seed());
         if let Some(trained) = cell::load(&folder, &settings, &corpus, self, amount)? {

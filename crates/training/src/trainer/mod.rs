@@ -108,7 +108,7 @@ impl Trainer {
         folder: Folder,
         base: Option<&Base>,
     ) -> Result<(Self, Option<Transfer>), Error> {
-        settings.resolve(corpus.vocabulary())?;
+        settings.resolve_for(&corpus)?;
         if folder.has_run() {
             return Err(Error::RunExists { folder: folder.path().into() });
         }

@@ -28,7 +28,7 @@ impl Trainer {
         let begun = folder.load_settings()?;
         let lock = Lock::acquire(folder.path())?;
         let mut settings = settings;
-        settings.resolve(corpus.vocabulary())?;
+        settings.resolve_for(&corpus)?;
         check_same(&begun, &settings)?;
         Memory::of(&settings)?.check()?;
         let path = folder.last();
