@@ -24,6 +24,8 @@ pub struct Cache {
     pub(crate) kept: Option<Kept>,
     /// The sums of linear mixing, instead of keys.
     pub(crate) state: Option<State>,
+    /// The tokens of each sequence so far, for a pattern that shows tokens of a kind.
+    tokens: Vec<Vec<u32>>,
     /// Positions seen so far.
     length: usize,
 }
@@ -84,6 +86,7 @@ impl Cache {
         }
         kept.count -= tokens;
         self.length -= tokens;
+        self.tokens.iter_mut().for_each(|ids| ids.truncate(self.length));
         Ok(())
     }
 
@@ -100,6 +103,9 @@ impl Cache {
         }
         if order.iter().copied().eq(0..batch) {
             return Ok(());
+        }
+        if !self.tokens.is_empty() {
+            self.tokens = order.iter().map(|index| self.tokens[*index].clone()).collect();
         }
         if let Some(Kept { keys, values, count, .. }) = &mut self.kept {
             for tensor in [keys, values] {
@@ -133,6 +139,21 @@ impl Cache {
     /// Counts tokens that left no keys.
     pub(crate) fn advance(&mut self, tokens: usize) {
         self.length += tokens;
+    }
+
+    /// Remembers the tokens that were appended last, and returns those of all keys from `first` on; nothing where the call
+    /// does not say them.
+    pub(crate) fn with_tokens(
+        &mut self,
+        new: Option<&[Vec<u32>]>,
+        first: usize,
+    ) -> Option<Vec<Vec<u32>>> {
+        let new = new?;
+        self.tokens.resize(new.len(), Vec::new());
+        for (all, new) in self.tokens.iter_mut().zip(new) {
+            all.extend(new);
+        }
+        Some(self.tokens.iter().map(|all| all[first.min(all.len())..].to_vec()).collect())
     }
 
     /// Holds the keys and values of a memory, to which nothing will be added.

@@ -89,7 +89,10 @@ impl Attention {
                 // A prefix stays visible, however far.
                 let reach = self.settings().pattern.reach().filter(|_| input.prefixes.is_none());
                 let kept = cache.append(k, v, reach)?;
-                return self.mix(input, first, q, kept);
+                let Some(tokens) = cache.with_tokens(input.tokens.as_deref(), kept.first) else {
+                    return self.mix(input, first, q, kept);
+                };
+                return self.mix(&Input { tokens: Some(tokens), ..input.clone() }, first, q, kept);
             }
             (Some((k, v)), _) => cache.hold(k, v),
             (None, Some(kept)) => kept.clone(),

@@ -24,6 +24,9 @@ pub struct Input {
     pub key_lengths: Option<Vec<usize>>,
     /// Where documents start, one list for all sequences or one for each.
     pub documents: Option<Vec<Vec<usize>>>,
+    /// The tokens that keys are made of, `x` in decoding, by their ids, one list for each sequence: for patterns that show
+    /// tokens of a kind.
+    pub tokens: Option<Vec<Vec<u32>>>,
     /// How many keys at the start are seen by every query, whatever the layer's pattern, one number for each sequence: the
     /// prefix of a prefix language model, given as a whole.
     pub prefixes: Option<Vec<usize>>,
@@ -59,6 +62,7 @@ impl Input {
             first: 0,
             key_lengths: None,
             documents: None,
+            tokens: None,
             prefixes: None,
             pattern: None,
             seed: None,

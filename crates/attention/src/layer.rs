@@ -196,7 +196,9 @@ impl Attention {
             (values, focus.dims())
         });
         let centers = centers.as_ref().map(|(values, sizes)| (values.as_slice(), *sizes));
-        let context = PatternContext { heads: self.sizes.heads, documents, first_query, centers };
+        let tokens = input.tokens.as_deref().map(|tokens| (tokens, first_key));
+        let heads = self.sizes.heads;
+        let context = PatternContext { heads, documents, tokens, first_query, centers };
         let mut pattern = self.settings.pattern.build(&context)?;
         if let Some(prefixes) = &input.prefixes {
             let prefix = kernels::KeyLengths::new(prefixes.clone())?;

@@ -35,17 +35,20 @@
 //! - **`sinusoidal`**: position is added to content before the layer, as waves of many lengths. Scores then mix what and
 //!   where in all four products. It has no parameters, and unseen positions look new.
 //! - **`learned`**: as sinusoidal, with a learned vector for each position. It fits the trained length best. Beyond its table
-//!   there is nothing, and longer inputs are refused.
+//!   there is nothing, and longer inputs are refused. On a `grid`, a vector for the row plus one for the column.
 //! - **`shaw`**: the key is content plus a vector for its clipped distance, and so is the value. Where enters as `q·a`, what
-//!   the query asks of a distance. Beyond the clip, all distances look alike.
+//!   the query asks of a distance; with vectors on `queries`, also what a distance asks of the key. Beyond the clip, all
+//!   distances look alike.
 //! - **`transformer_xl`**: four terms keep what and where apart: content, what is asked of the distance, and a global bias
 //!   for each. Distances are sinusoids, projected. It was made for segments that remember the one before ([`Input::past`]).
 //! - **`disentangled`**: content asks for distances, and distances ask for content, each by a product of its own. Distances are
 //!   learned vectors through the projections of keys and queries. Far ones share a vector.
 //! - **`rotary`**: position rotates pairs of channels, so that a product depends on the distance. What and where share the phase:
-//!   content decides at which distance a pair agrees best. It needs [`Scaling`] beyond the trained length.
+//!   content decides at which distance a pair agrees best. It needs [`Scaling`] beyond the trained length. On a `grid`, half of
+//!   the pairs turn by the row and half by the column.
 //! - **`polar`**: what is a magnitude, where a phase; neither can imitate the other. The score is a sum of magnitudes, each
-//!   weighed by a cosine of the distance. Keys learn a phase δ; it holds far beyond the trained length.
+//!   weighed by a cosine of the distance. Keys learn a phase δ; it holds far beyond the trained length. On a `grid`, half of
+//!   the channels turn by the row and half by the column.
 //! - **`single_angle`**: polar with one angle for all channels, as blog reviews have it. Where is then a single clock, and
 //!   positions one period apart look the same. For comparison only.
 //! - **`alibi`**: where is a penalty that grows with the distance, another slope for each head. What is left alone. Far keys
@@ -70,9 +73,12 @@ mod decode;
 mod error;
 #[cfg(feature = "burn")]
 mod fused;
+mod grid;
 mod heads;
 #[cfg(feature = "burn")]
 mod input;
+#[cfg(feature = "burn")]
+mod key_terms;
 #[cfg(feature = "burn")]
 mod layer;
 #[cfg(feature = "burn")]

@@ -96,15 +96,16 @@ impl Handed {
     }
 }
 
-/// Angles for all positions of a call.
+/// Angles for all positions of a call, on a grid if there is one.
 pub(crate) fn angles(
     call: &Terms,
     frequencies: &[f64],
+    grid: Option<usize>,
     amplitude: f64,
 ) -> Result<Arc<Angles>, Error> {
     let positions = call.positions();
     check(&positions, frequencies.len())?;
-    Ok(Angles::cached(frequencies, positions, amplitude))
+    Ok(Angles::cached(frequencies, grid, positions, amplitude))
 }
 
 /// How far keys stand from queries to the left and to the right.

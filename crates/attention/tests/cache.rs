@@ -7,7 +7,7 @@ use whatwhere_attention::{
     Attention, AttentionSettings, Cache, Error, Input, Mixing, Pattern, Position, Scaling, Score,
     mixing, pattern, position,
 };
-use whatwhere_settings::Refusal;
+use whatwhere_settings::{Refusal, Share};
 
 /// f32 rounding; the tiles of a row differ between the passes.
 const TOLERANCE: f32 = 1e-4;
@@ -29,7 +29,7 @@ fn causal_patterns() -> Vec<Pattern> {
                 Or {
                     of: vec![
                         Window { left: 4, right: 0 }.into(),
-                        Global { positions: 2.into() }.into(),
+                        Global { positions: Some(2.into()), ..Default::default() }.into(),
                     ],
                 }
                 .into(),
@@ -53,6 +53,17 @@ fn positions() -> Vec<Vec<Position>> {
     all.push(vec![
         Polar { delta: DeltaInit::Uniform, ..Default::default() }.into(),
         Alibi::default().into(),
+    ]);
+    all.push(vec![Shaw { queries: true, reach: 4, ..Default::default() }.into()]);
+    all.push(vec![
+        Rotary {
+            grid: Some(7),
+            channels: Share::first(0.67),
+            heads: Share::first(0.5),
+            ..Default::default()
+        }
+        .into(),
+        Polar { grid: Some(6), heads: Share::between(0.5, 1.0), ..Default::default() }.into(),
     ]);
     all
 }
@@ -270,6 +281,53 @@ fn predicted_places_in_a_memory_are_the_same_token_by_token() {
     // Without a memory, later keys would be missing.
     let error = layer.decode(Input::new(x), &mut Cache::new()).unwrap_err();
     assert!(error.to_string().contains("sees keys after the query"), "{error}");
+}
+
+#[test]
+fn tokens_of_a_kind_are_global_in_any_steps_and_after_moves() {
+    let device = Device::flex();
+    let ids = |row: usize| (0..LENGTH).map(move |i| ((i * i + row * 5) % 7) as u32);
+    let rows: Vec<Vec<u32>> = (0..2).map(|row| ids(row).collect()).collect();
+    let x = Tensor::<3>::random([2, LENGTH, 24], Distribution::Normal(0.0, 1.0), &device);
+    for inner in
+        ["{ kind = 'window', left = 3 }, { kind = 'global', tokens = [2, 4] }", "'strided'"]
+    {
+        let text = format!(
+            "width = 24\nheads = 4\npattern = {{ kind = 'and', of = ['causal', {{ kind = 'or', of = [{inner}] }}] }}"
+        );
+        let layer = AttentionSettings::from_toml(&text).unwrap().build(&device).unwrap();
+        let part = |rows: &[Vec<u32>], x: &Tensor<3>, from: usize, to: usize| Input {
+            tokens: Some(rows.iter().map(|row| row[from..to].to_vec()).collect()),
+            ..Input::new(x.clone().narrow(1, from, to - from))
+        };
+        let whole = values(layer.forward(part(&rows, &x, 0, LENGTH)).unwrap());
+        for steps in [1, 3, 17] {
+            let mut cache = Cache::new();
+            let parts = (0..LENGTH).step_by(steps).map(|start| {
+                let end = (start + steps).min(LENGTH);
+                layer.decode(part(&rows, &x, start, end), &mut cache).unwrap()
+            });
+            assert_close(&text, &values(Tensor::cat(parts.collect(), 1)), &whole);
+        }
+        // Other tokens that are taken back, and sequences that change places, leave nothing behind.
+        let mut cache = Cache::new();
+        layer.decode(part(&rows, &x, 0, 20), &mut cache).unwrap();
+        let wrong: Vec<Vec<u32>> = rows.iter().map(|row| vec![2; row.len()]).collect();
+        layer.decode(part(&wrong, &x, 20, 25), &mut cache).unwrap();
+        cache.rollback(5).unwrap();
+        cache.reorder(&[1, 0]).unwrap();
+        let order = |x: &Tensor<3>| {
+            Tensor::cat(vec![x.clone().narrow(0, 1, 1), x.clone().narrow(0, 0, 1)], 0)
+        };
+        let turned = [rows[1].clone(), rows[0].clone()];
+        let rest = layer.decode(part(&turned, &order(&x), 20, LENGTH), &mut cache).unwrap();
+        let whole = layer.forward(part(&rows, &x, 0, LENGTH)).unwrap();
+        assert_close(&text, &values(order(&rest)), &values(whole.narrow(1, 20, LENGTH - 20)));
+    }
+    let text = "width = 24\nheads = 4\npattern = { kind = 'global', tokens = [1] }";
+    let layer = AttentionSettings::from_toml(text).unwrap().build(&device).unwrap();
+    let error = layer.forward(Input::new(x)).unwrap_err().to_string();
+    assert!(error.contains("the call must say which tokens it has"), "{error}");
 }
 
 #[test]

@@ -201,8 +201,25 @@ fn both_paths_agree_for_every_setting_of_the_encodings() {
             .into(),
         ],
         vec![Polar { magnitude: PolarMagnitude::Identity, ..Default::default() }.into()],
+        vec![Rotary { grid: Some(5), channels: Share::first(0.67), ..Default::default() }.into()],
+        vec![
+            Rotary {
+                grid: Some(4),
+                channels: Share::between(0.33, 1.0),
+                layout: RotaryLayout::Interleaved,
+                ..Default::default()
+            }
+            .into(),
+            Alibi::default().into(),
+        ],
+        vec![Polar { grid: Some(5), delta: DeltaInit::Uniform, ..Default::default() }.into()],
         vec![TransformerXl { clamp: 5 }.into(), Alibi::default().into()],
         vec![Shaw { values: false, reach: 3, ..Default::default() }.into()],
+        vec![Shaw { queries: true, reach: 3, ..Default::default() }.into()],
+        vec![
+            Shaw { queries: true, keys: false, values: false, reach: 2, per_head: false }.into(),
+            Alibi::default().into(),
+        ],
         vec![Rotary { scaling: Scaling::yarn(4.0, 8), ..Default::default() }.into()],
         vec![
             Rotary {

@@ -55,6 +55,22 @@ fn settings_without_meaning_are_refused_when_read() {
             "heads = 4\nposition = { kind = 'learned', length = 0 }",
             "position.length = 0: a table has at least one position",
         ),
+        (
+            "heads = 4\nposition = { kind = 'learned', grid = 0 }",
+            "position.grid = 0: a row has at least one position",
+        ),
+        (
+            "heads = 4\nposition = { kind = 'rotary', grid = 8 }",
+            "position.grid = 8: half of a head's channels are for rows and half for columns, but 6 would be shared out; use a multiple of 4",
+        ),
+        (
+            "heads = 3\nposition = { kind = 'rotary', grid = 8, scaling = { kind = 'linear', factor = 2.0 } }",
+            "position.scaling with position.grid: a scaling reaches further in one dimension, and a grid has two",
+        ),
+        (
+            "heads = 8\nposition = { kind = 'polar', grid = 8 }",
+            "position.grid = 8: half of a head's channels are for rows and half for columns, but 3 would be shared out; use a multiple of 2",
+        ),
     ];
     for (text, expected) in cases {
         assert_eq!(settings(text).unwrap_err().to_string(), expected, "{text}");

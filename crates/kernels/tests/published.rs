@@ -139,6 +139,58 @@ fn polar_without_delta_is_interleaved_rotary_of_twice_the_width() {
     assert_close(&widen(&d_polar.v), &widen(&d_rotary.v), TWO_ROUNDINGS, "d_v");
 }
 
+/// Half of the channels see how many rows lie between two positions, half how many columns, whatever lies between them.
+#[test]
+fn on_a_grid_scores_are_sums_over_rows_and_columns() {
+    let (grid, width, base) = (7usize, 8, 100.0f64);
+    let (q, k) = (numbers(1, width), numbers(2, width));
+    let delta: Vec<f32> = numbers(3, width).iter().map(|x| 3.0 * (x - 1.0)).collect();
+    let twice = |own: Vec<f64>| [own.clone(), own].concat();
+    let turns = twice(Angles::rotary_frequencies(width / 2, base));
+    let phases = twice(Angles::polar_frequencies(width / 2, base));
+    let [turns, phases] = [turns, phases].map(|own| Angles::on_grid(&own, Some(grid), 0..60, 1.0));
+    let softplus = |x: f32| f64::from(x).exp().ln_1p();
+    for (first_query, first_key) in [(0, 0), (6, 7), (20, 3), (50, 59), (14, 28)] {
+        let apart = |of: fn(usize, usize) -> usize| {
+            of(first_query, grid) as f64 - of(first_key, grid) as f64
+        };
+        let (rows, columns) = (apart(|a, b| a / b), apart(|a, b| a % b));
+        let rotated: f64 = (0..width / 2)
+            .map(|i| {
+                let power = (i % (width / 4)) as f64 / (width / 4) as f64;
+                let far = if i < width / 4 { rows } else { columns };
+                let (sin, cos) = (far * base.powf(-power)).sin_cos();
+                let [a, b, c, d] = [q[2 * i], q[2 * i + 1], k[2 * i], k[2 * i + 1]].map(f64::from);
+                (a * c + b * d) * cos + (a * d - b * c) * sin
+            })
+            .sum();
+        let polar_sum: f64 = (0..width)
+            .map(|c| {
+                let power = (c % (width / 2)) as f64 / (width / 2) as f64;
+                // δ turns keys.
+                let far = if c < width / 2 { -rows } else { -columns };
+                let angle = far * base.powf(-power) + f64::from(delta[c]);
+                softplus(q[c]) * softplus(k[c]) * angle.cos()
+            })
+            .sum();
+        let features = [
+            (rotary(Layout::Interleaved, width, &turns), rotated),
+            (polar(Some(&delta), width, &phases), polar_sum),
+        ];
+        for (feature, expected) in features {
+            let attention = Attention {
+                first_query,
+                first_key,
+                score: SCALE_1,
+                features: vec![feature],
+                ..Attention::new(Shape::square(1, 1, 1, width), &Full)
+            };
+            let found = attention.forward(&Inputs { q: &q, k: &k, v: &[0.0; 8] }).unwrap().lse;
+            assert_close(&widen(&found), &[expected], TWO_ROUNDINGS, "score");
+        }
+    }
+}
+
 fn rotary<'a>(layout: Layout, width: usize, angles: &Angles) -> Feature<&'a [f32]> {
     let angles = Arc::new(angles.clone());
     Feature { kind: FeatureKind::Rotary { layout }, channels: 0..width, heads: 0..1, angles }

@@ -114,8 +114,10 @@ impl Pairs {
         }
         // A whole window may be one document: the most there can be.
         let documents = Some(&[vec![0]][..]);
+        // How often tokens of a kind stand in a text is not known before: as if there were none.
+        let tokens = Some((&[Vec::new()][..], 0));
         let context =
-            PatternContext { heads: heads.heads, documents, first_query: 0, centers: None };
+            PatternContext { heads: heads.heads, documents, tokens, first_query: 0, centers: None };
         let pattern =
             attention.pattern.build(&context).map_err(whatwhere_attention::Error::from)?;
         let tile = Tile { batch: 0, head: 0, queries: 0..length, keys: 0..length };

@@ -27,6 +27,7 @@ pub(crate) fn build<'a>(
     let context = PatternContext {
         heads: shape.heads,
         documents: args.documents.as_deref(),
+        tokens: None,
         first_query: args.first_query,
         centers,
     };

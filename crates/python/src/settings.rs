@@ -162,7 +162,7 @@ impl Word<Position> {
         }
         let others = self.choice.only_of_layers();
         if let Some(setting) = others.iter().find(|setting| self.given.contains(**setting)) {
-            let reason = "arrays that are handed in learn if they have a gradient";
+            let reason = "is of layers alone: arrays that are handed in learn if they have a gradient, and go through no projection";
             return Err(Error::setting(format!("position.{setting}"), "a value", reason));
         }
         let mut handed =

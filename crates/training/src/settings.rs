@@ -297,7 +297,7 @@ impl RunSettings {
         Ok(())
     }
 
-    /// [`Self::resolve`] by a corpus, which also knows the classes.
+    /// [`Self::resolve`] by a corpus, which also knows the classes, and the ids of tokens that patterns name by their text.
     pub fn resolve_for(&mut self, corpus: &Corpus) -> Result<(), Error> {
         if let Objective::Classify(mut classify) = self.data.objective() {
             classify.classes = corpus.classes().to_vec();
@@ -305,6 +305,22 @@ impl RunSettings {
             self.model.pooling = Some(self.model.pools());
             self.data.objective = Some(classify.into());
         }
+        let tokenizer = corpus.tokenizer();
+        let id_of = |text: &str| {
+            let ids = tokenizer.encode(text).unwrap_or_default();
+            match ids[..] {
+                [id] if Some(id) != tokenizer.unknown() => Ok(id),
+                _ => tokenizer.id(text).ok_or_else(|| match ids.len() {
+                    0 | 1 => {
+                        "no token of this tokenizer; expected the text of one, or its id".into()
+                    }
+                    several => format!(
+                        "{several} tokens of this tokenizer; expected the text of one, or its id"
+                    ),
+                }),
+            }
+        };
+        self.model.resolve_tokens(&id_of)?;
         self.resolve(corpus.vocabulary())
     }
 

@@ -19,7 +19,7 @@ const LENGTH: usize = 16;
 const CHANGED: usize = 7;
 
 /// Joined patterns and those with settings, beside the plain names.
-const JOINED: [&str; 8] = [
+const JOINED: [&str; 11] = [
     "{ kind = 'window', left = 3, right = 2 }",
     "{ kind = 'dilated', left = 2, right = 2, step = 2 }",
     "{ kind = 'and', of = ['causal', 'random'] }",
@@ -28,6 +28,10 @@ const JOINED: [&str; 8] = [
     "{ kind = 'or', of = ['strided', { kind = 'window', left = 2 }] }",
     "{ kind = 'and', of = ['causal', { kind = 'or', of = ['global', 'prefix'] }] }",
     "{ kind = 'prefix', length = 9 }",
+    // The letter that is changed, and one that is not.
+    "{ kind = 'global', tokens = [88, 97] }",
+    "{ kind = 'or', of = [{ kind = 'window', left = 2, right = 2 }, { kind = 'global', tokens = [88] }] }",
+    "{ kind = 'and', of = ['causal', { kind = 'or', of = [{ kind = 'window', left = 2 }, { kind = 'global', tokens = [88, 97] }] }] }",
 ];
 
 fn settings(family: &str, objective: &str, attention: &str, more: &str) -> String {

@@ -14,7 +14,7 @@ use whatwhere_attention::{
 };
 
 use crate::{
-    Error, FeedForward, ModelSettings, Norm, NormPlace, Recompute, ResidualKind,
+    Error, FeedForward, Memory, ModelSettings, Norm, NormPlace, Recompute, ResidualKind, Sequences,
     dropout::{Dropped, Seeds, add},
     norm::NormFormula,
     quantized::QuantizedBlock,
@@ -61,19 +61,10 @@ pub struct Cross {
     pub output_norm: Option<Norm>,
 }
 
-/// What the encoder has read.
-#[derive(Clone, Debug)]
-pub struct Memory {
-    /// `[batch, length, width]`.
-    pub states: Tensor<3>,
-    /// Tokens that are not padding, one for each sequence.
-    pub lengths: Option<Vec<usize>>,
-}
-
 /// What a block is told besides its stream.
 pub(crate) struct Pass<'a> {
     pub(crate) lengths: Option<&'a [usize]>,
-    pub(crate) documents: Option<&'a [Vec<usize>]>,
+    pub(crate) tokens: &'a Sequences,
     pub(crate) prefixes: Option<&'a [usize]>,
     pub(crate) memory: Option<&'a Memory>,
     /// What self-attention of all layers has of its encodings, where they share it.
@@ -206,9 +197,11 @@ impl Block {
             let mut input = Input::new(x);
             input.key_lengths = pass.lengths.map(<[_]>::to_vec);
             // A sequence that says nothing of documents is one.
-            let documents = pass.documents.map(<[_]>::to_vec);
+            let documents = pass.tokens.documents.clone();
             input.documents = Some(documents.unwrap_or_else(|| vec![vec![0]]));
             input.prefixes = pass.prefixes.map(<[_]>::to_vec);
+            let needs_tokens = self.attention.settings().pattern.needs_tokens();
+            input.tokens = needs_tokens.then(|| pass.tokens.rows());
             input.seed = seed;
             input.position = pass.position.clone();
             input.path = pass.path;

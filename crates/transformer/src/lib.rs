@@ -42,7 +42,7 @@ mod shapes;
 mod stack;
 mod sublayer;
 
-pub use block::{Block, Cross, Memory};
+pub use block::{Block, Cross};
 pub use decoder_state::DecoderState;
 pub use error::Error;
 pub use feed_forward::FeedForward;
@@ -53,7 +53,7 @@ pub use norm::Norm;
 pub use output::{Output, OutputTransform};
 pub use parameters::{MappedParameter, Parameter, ParameterPath, ParameterView, Role};
 pub use quantized::quantized;
-pub use sequences::Sequences;
+pub use sequences::{Memory, Sequences};
 pub use settings::{
     Activation, Family, Init, ModelSettings, NormKind, NormPlace, Pooling, Recompute, ResidualKind,
     Site,

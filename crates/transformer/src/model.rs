@@ -261,7 +261,7 @@ impl Model {
         let x = self.embed(tokens, path);
         let mut pass = Pass {
             lengths: tokens.lengths.as_deref(),
-            documents: tokens.documents.as_deref(),
+            tokens,
             prefixes: None,
             memory: None,
             position: None,
@@ -291,7 +291,7 @@ impl Model {
         // Padding stands at the end, where a causal pattern hides it.
         let mut pass = Pass {
             lengths: None,
-            documents: tokens.documents.as_deref(),
+            tokens,
             prefixes: tokens.prefixes.as_deref(),
             memory,
             position: None,

@@ -1,5 +1,7 @@
 //! What a model reads.
 
+use burn::tensor::Tensor;
+
 /// Tokens of several sequences of one length.
 #[derive(Clone, Debug)]
 pub struct Sequences {
@@ -41,8 +43,23 @@ impl Sequences {
         &self.ids
     }
 
+    /// The tokens of each sequence.
+    pub(crate) fn rows(&self) -> Vec<Vec<u32>> {
+        let [batch, length] = self.dims();
+        (0..batch).map(|row| self.ids[row * length..][..length].to_vec()).collect()
+    }
+
     /// `[batch, length]`.
     pub fn dims(&self) -> [usize; 2] {
         [self.batch, self.ids.len() / self.batch.max(1)]
     }
+}
+
+/// What the encoder has read.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    /// `[batch, length, width]`.
+    pub states: Tensor<3>,
+    /// Tokens that are not padding, one for each sequence.
+    pub lengths: Option<Vec<usize>>,
 }

@@ -140,15 +140,15 @@ mod layer {
     use burn::{
         module::{Module, Param},
         nn::{Initializer, Linear, LinearConfig},
-        tensor::{Device, Int, Tensor, TensorData},
+        tensor::{Device, Int, Tensor},
     };
 
     use super::Disentangled;
     use crate::{
         Error,
         call::{Bias, Call, Relative, flat},
-        composed::repeat_heads,
         heads::Heads,
+        key_terms::add_key_terms,
         position::PositionLayer,
     };
 
@@ -236,30 +236,13 @@ mod layer {
             Ok(())
         }
 
-        /// `k · vectors[distance]` for every pair, as large as the scores.
         fn add_key_terms(&self, call: &mut Call, k: &Tensor<4>, query: &Linear) {
-            let [batch, .., queries, keys] =
-                [call.shape.batch, call.shape.heads, call.shape.queries, call.shape.keys];
-            if !self.settings.position_to_content || batch * queries * keys == 0 {
+            if !self.settings.position_to_content {
                 return;
             }
-            let [left, right] = self.reach(call);
+            let reach = self.reach(call);
             let query = self.projections.last().unwrap_or(query);
-            let table = self.projected(query, [left, right]);
-            let k = repeat_heads(k.clone().narrow(2, 0, keys), self.heads.heads);
-            let terms = k.matmul(table.unsqueeze::<4>().transpose()) * call.score.scale();
-            let (first_query, first_key) = (call.first_query, call.first_key);
-            let entries = (0..keys).flat_map(|key| (0..queries).map(move |query| (key, query)));
-            let entries = entries.map(|(key, query)| {
-                let distance = (first_key + key) as i64 - (first_query + query) as i64;
-                distance.clamp(-(left as i64), right as i64) + left as i64
-            });
-            let entries = TensorData::new(entries.collect::<Vec<i64>>(), [1, 1, keys, queries]);
-            let entries = Tensor::<4, Int>::from_data(entries, &terms.device());
-            let entries = entries.expand([batch, self.heads.heads, keys, queries]);
-            let values = terms.gather(3, entries).swap_dims(2, 3);
-            let shape = values.dims();
-            call.biases.push(Bias::Dense { values: flat(values), shape, learned: true });
+            add_key_terms(call, k, self.projected(query, reach), reach);
         }
     }
 }

@@ -50,6 +50,11 @@ pub trait PositionSettings {
     /// Whether scores under this encoding depend on distances only.
     fn is_relative(&self) -> bool;
 
+    /// Positions in a row of the grid that the encoding reads positions on; nothing if it knows one dimension.
+    fn grid(&self) -> Option<usize> {
+        None
+    }
+
     /// Whether the encoding is added to embeddings, once, before the first layer.
     fn embeds(&self) -> bool {
         false
@@ -220,6 +225,11 @@ impl Position {
     /// Whether scores under this encoding depend on distances only.
     pub fn is_relative(&self) -> bool {
         self.role().is_relative()
+    }
+
+    /// Positions in a row of the grid that the encoding reads positions on; nothing if it knows one dimension.
+    pub fn grid(&self) -> Option<usize> {
+        self.role().grid()
     }
 
     /// Whether the encoding is added to embeddings, once, before the first layer: a model keeps it apart from its layers.

@@ -5,7 +5,7 @@ use whatwhere_settings::{Refuses, Share};
 
 use super::{Channels, Position, PositionSettings};
 use crate::{
-    Error,
+    Error, grid,
     heads::Heads,
     slot::{Handed, Slot, Terms, angles},
 };
@@ -25,6 +25,10 @@ pub struct Polar {
     pub channels: Share,
     /// Share of the heads that are polar: the first ones, or `[from, to]`; default 1.
     pub heads: Share,
+    /// Positions in a row, for sequences read off a grid row by row, such as pixels: half of the
+    /// channels then turn by the row, half by the column; default none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grid: Option<usize>,
 }
 
 /// How δ starts.
@@ -71,6 +75,7 @@ impl Default for Polar {
             magnitude: PolarMagnitude::default(),
             channels: Share::default(),
             heads: Share::default(),
+            grid: None,
         }
     }
 }
@@ -82,20 +87,25 @@ impl PositionSettings for Polar {
         if self.base.is_nan() || self.base <= 1.0 {
             return Err(Error::setting("position.base", self.base, "the base is above 1"));
         }
-        Ok(())
+        grid::check(self.grid, self.channels.of(heads.head_dim).len(), 1)
     }
 
     fn channels(&self, heads: &Heads) -> Channels {
         Channels { channels: self.channels.of(heads.head_dim), heads: self.heads.of(heads.heads) }
     }
 
+    /// On a grid, positions as far apart as others may lie more rows apart.
     fn is_relative(&self) -> bool {
-        true
+        self.grid.is_none()
+    }
+
+    fn grid(&self) -> Option<usize> {
+        self.grid
     }
 
     fn add_terms(&self, call: &mut Terms) -> Result<(), Error> {
         let (heads, channels) = (call.shape.heads, self.channels.of(call.shape.head_dim));
-        let frequencies = Angles::polar_frequencies(channels.len(), self.base);
+        let frequencies = self.frequencies(channels.len());
         let delta = || Slot {
             note: "kept between −2π and 0; none if left out",
             ..Slot::new("delta", &[heads, channels.len()], "[heads, channels]")
@@ -103,7 +113,7 @@ impl PositionSettings for Polar {
         let delta = (self.delta != DeltaInit::Off).then(delta);
         call.features.push(Feature {
             kind: FeatureKind::Polar { magnitude: self.magnitude.into(), delta },
-            angles: angles(call, &frequencies, 1.0)?,
+            angles: angles(call, &frequencies, self.grid, 1.0)?,
             channels,
             heads: self.heads.of(heads),
         });
@@ -127,6 +137,13 @@ impl PositionSettings for Polar {
 
     fn phases(&self) -> Option<&'static str> {
         (self.delta != DeltaInit::Off).then_some("delta")
+    }
+}
+
+impl Polar {
+    /// Radians per position for each of `width` channels.
+    pub fn frequencies(&self, width: usize) -> Vec<f64> {
+        grid::frequencies(self.grid, width, |width| Angles::polar_frequencies(width, self.base))
     }
 }
 

@@ -5,7 +5,7 @@ use whatwhere_settings::{Refuses, Share};
 
 use super::{Channels, Position, PositionSettings};
 use crate::{
-    Error, Scaling,
+    Error, Scaling, grid,
     heads::Heads,
     slot::{Terms, angles},
 };
@@ -25,6 +25,10 @@ pub struct Rotary {
     pub heads: Share,
     /// How to reach further than trained; default none.
     pub scaling: Scaling,
+    /// Positions in a row, for sequences read off a grid row by row, such as pixels: half of the pairs
+    /// then rotate by the row, half by the column (axial, Heo et al. 2024, <https://arxiv.org/abs/2403.13298>); default none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grid: Option<usize>,
 }
 
 /// Which channels form a pair.
@@ -46,6 +50,7 @@ impl Default for Rotary {
             channels: Share::default(),
             heads: Share::default(),
             scaling: Scaling::None,
+            grid: None,
         }
     }
 }
@@ -64,6 +69,11 @@ impl PositionSettings for Rotary {
         if self.base.is_nan() || self.base <= 1.0 {
             return Err(Error::setting("position.base", self.base, "the base is above 1"));
         }
+        grid::check(self.grid, width, 2)?;
+        if self.grid.is_some() && self.scaling != Scaling::None {
+            let reason = "a scaling reaches further in one dimension, and a grid has two";
+            return Err(Error::combination("position.scaling", "position.grid", reason));
+        }
         self.scaling.check(width / 2)
     }
 
@@ -71,21 +81,25 @@ impl PositionSettings for Rotary {
         Channels { channels: self.channels.of(heads.head_dim), heads: self.heads.of(heads.heads) }
     }
 
+    /// On a grid, positions as far apart as others may lie more rows apart.
     fn is_relative(&self) -> bool {
-        true
+        self.grid.is_none()
+    }
+
+    fn grid(&self) -> Option<usize> {
+        self.grid
     }
 
     fn add_terms(&self, call: &mut Terms) -> Result<(), Error> {
         let channels = self.channels.of(call.shape.head_dim);
-        let end = call.positions().end;
-        let (frequencies, amplitude) = self.scaling.frequencies(self.base, channels.len(), end);
+        let (frequencies, amplitude) = self.frequencies(channels.len(), call.positions().end);
         let layout = match self.layout {
             RotaryLayout::Interleaved => Layout::Interleaved,
             RotaryLayout::HalfSplit => Layout::HalfSplit,
         };
         call.features.push(Feature {
             kind: FeatureKind::Rotary { layout },
-            angles: angles(call, &frequencies, amplitude)?,
+            angles: angles(call, &frequencies, self.grid, amplitude)?,
             channels,
             heads: self.heads.of(call.shape.heads),
         });
@@ -97,7 +111,7 @@ impl PositionSettings for Rotary {
     }
 
     fn scalings(&self, trained: usize, length: usize) -> Vec<(&'static str, Position)> {
-        if self.scaling != Scaling::None {
+        if self.scaling != Scaling::None || self.grid.is_some() {
             return Vec::new();
         }
         let factor = length as f64 / trained as f64;
@@ -110,6 +124,15 @@ impl PositionSettings for Rotary {
     fn unscaled(&self) -> Option<Position> {
         let scaled = self.scaling != Scaling::None;
         scaled.then(|| Self { scaling: Scaling::None, ..self.clone() }.into())
+    }
+}
+
+impl Rotary {
+    /// Radians per position for each pair of `width` channels in a text of `length`, and the factor on cosine and sine.
+    pub fn frequencies(&self, width: usize, length: usize) -> (Vec<f64>, f64) {
+        let (_, amplitude) = self.scaling.frequencies(self.base, width, length);
+        let of = |width| self.scaling.frequencies(self.base, width, length).0;
+        (grid::frequencies(self.grid, width, of), amplitude)
     }
 }
 

@@ -49,7 +49,7 @@ impl PositionSettings for SingleAngle {
         let frequencies = vec![TAU / self.period as f64; channels.len()];
         call.features.push(Feature {
             kind: FeatureKind::Polar { magnitude: Magnitude::Softplus, delta: None },
-            angles: angles(call, &frequencies, 1.0)?,
+            angles: angles(call, &frequencies, None, 1.0)?,
             channels,
             heads: 0..call.shape.heads,
         });

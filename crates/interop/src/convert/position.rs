@@ -20,8 +20,12 @@ pub(super) fn convert(converted: &mut Converted, to: &Value, length: usize) -> R
     let from = current(converted)?;
     let mut to = read(&from, to, length)?;
     let step = match (&from, &mut to) {
-        (Position::Sinusoidal(from), Position::Learned(to)) => learned(converted, from, to)?,
-        (Position::Learned(from), Position::Learned(to)) if from.length != to.length => {
+        (Position::Sinusoidal(from), Position::Learned(to)) if to.grid.is_none() => {
+            learned(converted, from, to)?
+        }
+        (Position::Learned(from), Position::Learned(to))
+            if from.length != to.length && from.grid.or(to.grid).is_none() =>
+        {
             longer(converted, from, to)
         }
         (Position::Alibi(_), Position::T5(to)) => table(converted, to)?,
@@ -72,7 +76,7 @@ fn read(from: &Position, value: &Value, length: usize) -> Result<Position> {
     {
         let had = Value::try_from(from).ok().and_then(|had| had.as_table().cloned());
         for (key, value) in had.unwrap_or_default() {
-            if ["base", "channels", "heads"].contains(&key.as_str()) {
+            if ["base", "channels", "heads", "grid"].contains(&key.as_str()) {
                 table.entry(key).or_insert(value);
             }
         }

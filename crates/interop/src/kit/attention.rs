@@ -93,6 +93,7 @@ pub(super) fn case(
     let context = PatternContext {
         heads: sizes.heads,
         documents: Some(&documents),
+        tokens: None,
         first_query: 0,
         centers: centers.as_deref().map(|centers| (centers, rows)),
     };

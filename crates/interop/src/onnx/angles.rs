@@ -12,6 +12,8 @@ use super::graph::{Graph, Kind, Value};
 /// Frequencies of channels or pairs, which may follow the length.
 pub(super) struct Frequencies {
     form: Form,
+    /// Places in a row of the grid: the first half of the frequencies is for rows, the second for columns.
+    grid: Option<usize>,
     /// Factor on cosine and sine.
     amplitude: f64,
 }
@@ -36,7 +38,12 @@ enum Form {
 
 impl Frequencies {
     pub(super) fn plain(list: Vec<f64>) -> Self {
-        Self { form: Form::Fixed(list), amplitude: 1.0 }
+        Self { form: Form::Fixed(list), grid: None, amplitude: 1.0 }
+    }
+
+    /// The same on a grid, if there is one.
+    pub(super) fn on_grid(self, grid: Option<usize>) -> Self {
+        Self { grid, ..self }
     }
 
     /// Rotary's, for pairs of `width` channels.
@@ -55,12 +62,12 @@ impl Frequencies {
             }
             _ => Form::Fixed(list),
         };
-        Self { form, amplitude }
+        Self { form, grid: None, amplitude }
     }
 
-    /// Cosines and sines of places, `[places, frequencies]` each, in a text that ends before `end`.
-    pub(super) fn waves(&self, graph: &mut Graph, places: &Value, end: &Value) -> (Value, Value) {
-        let frequencies = match &self.form {
+    /// The frequencies in a text that ends before `end`.
+    fn listed(&self, graph: &mut Graph, end: &Value) -> Value {
+        match &self.form {
             Form::Fixed(list) => graph.doubles(list, &[list.len()]),
             Form::Either { up_to, near, far } => {
                 let [near, far] = [near, far].map(|list| graph.doubles(list, &[list.len()]));
@@ -81,12 +88,42 @@ impl Frequencies {
                 let exponents = graph.doubles(exponents, &[exponents.len()]);
                 graph.op("Pow", &[&base, &exponents])
             }
+        }
+    }
+
+    /// Cosines and sines of places, `[places, frequencies]` each, in a text that ends before `end`.
+    pub(super) fn waves(&self, graph: &mut Graph, places: &Value, end: &Value) -> (Value, Value) {
+        let angles = match (self.grid, &self.form) {
+            (Some(grid), Form::Fixed(list)) => on_grid(graph, places, list, grid),
+            _ => {
+                let frequencies = self.listed(graph, end);
+                turned(graph, places, &frequencies, None)
+            }
         };
-        let angles = turned(graph, places, &frequencies, None);
         let [cos, sin] = ["Cos", "Sin"].map(|wave| graph.op(wave, &[&angles]));
         let amplitude = self.amplitude as f32;
         (graph.scaled(&cos, amplitude), graph.scaled(&sin, amplitude))
     }
+}
+
+/// Rows and columns of places on a grid.
+pub(super) fn grid_places(graph: &mut Graph, places: &Value, grid: usize) -> [Value; 2] {
+    let grid = graph.int(grid as i64);
+    ["Div", "Mod"].map(|part| graph.op(part, &[places, &grid]))
+}
+
+/// Angles on a grid: where a frequency is for columns, rows turn by 0, and the other way round.
+fn on_grid(graph: &mut Graph, places: &Value, list: &[f64], grid: usize) -> Value {
+    let half = list.len() / 2;
+    let [mut by_row, mut by_column] = [list.to_vec(), list.to_vec()];
+    by_row[half..].fill(0.0);
+    by_column[..half].fill(0.0);
+    let [rows, columns] = grid_places(graph, places, grid);
+    let [rows, columns] = [(rows, by_row), (columns, by_column)].map(|(places, by)| {
+        let by = graph.doubles(&by, &[by.len()]);
+        turned(graph, &places, &by, None)
+    });
+    graph.op("Add", &[&rows, &columns])
 }
 
 /// `place · frequency + phase` within one turn, `[places, frequencies]`.

@@ -199,7 +199,13 @@ impl Attention<'_> {
     }
 
     fn context(&self) -> PatternContext<'static> {
-        PatternContext { heads: self.sizes.heads, documents: None, first_query: 0, centers: None }
+        PatternContext {
+            heads: self.sizes.heads,
+            documents: None,
+            tokens: None,
+            first_query: 0,
+            centers: None,
+        }
     }
 
     /// The factor on every product of a query and a key.

@@ -52,11 +52,25 @@ pub(super) fn add_bias(
             let entries = entries(graph, places, longest, longest);
             graph.op_with("Gather", &[&table, &entries], &[("axis", Attribute::Int(1))])
         }
-        Position::Shaw(shaw) if shaw.keys => {
-            let table = graph.within(&name, ".keys")?;
-            let entries = entries(graph, places, shaw.reach, shaw.reach);
-            let terms = by_distance(graph, q, &table, &scores, &entries);
-            graph.scaled(&terms, attention.scale())
+        Position::Shaw(shaw) => {
+            let entries = match shaw.keys || shaw.queries {
+                true => entries(graph, places, shaw.reach, shaw.reach),
+                false => return Ok(scores),
+            };
+            let mut scores = scores;
+            if shaw.keys {
+                let table = graph.within(&name, ".keys")?;
+                let terms = by_distance(graph, q, &table, &scores, &entries);
+                let terms = graph.scaled(&terms, attention.scale());
+                scores = graph.op("Add", &[&scores, &terms]);
+            }
+            if shaw.queries {
+                let table = graph.within(&name, ".queries")?;
+                let terms = asked_of_keys(graph, k, &table, &scores, &entries);
+                let terms = graph.scaled(&terms, attention.scale());
+                scores = graph.op("Add", &[&scores, &terms]);
+            }
+            return Ok(scores);
         }
         Position::TransformerXl(xl) => {
             let bias = attention.per_head(graph, position, "distance")?;
@@ -79,10 +93,7 @@ pub(super) fn add_bias(
             }
             if own.position_to_content {
                 let table = vectors(graph, attention, own, &name, "query", last)?;
-                let turned = graph.transpose(&entries, &[1, 0]);
-                let like = graph.transpose(&scores, &[0, 1, 3, 2]);
-                let terms = by_distance(graph, k, &table, &like, &turned);
-                let terms = graph.transpose(&terms, &[0, 1, 3, 2]);
+                let terms = asked_of_keys(graph, k, &table, &scores, &entries);
                 let terms = graph.scaled(&terms, attention.scale());
                 scores = graph.op("Add", &[&scores, &terms]);
             }
@@ -91,7 +102,6 @@ pub(super) fn add_bias(
         Position::NoPosition(_)
         | Position::Sinusoidal(_)
         | Position::Learned(_)
-        | Position::Shaw(_)
         | Position::Rotary(_)
         | Position::Polar(_)
         | Position::SingleAngle(_) => return Ok(scores),
@@ -129,6 +139,20 @@ fn by_distance(
     let shape = graph.op("Shape", &[like]);
     let entries = graph.op("Expand", &[entries, &shape]);
     graph.op_with("GatherElements", &[&terms, &entries], &[("axis", Attribute::Int(3))])
+}
+
+/// `k · table[entry]` for every pair, `[batch, heads, queries, keys]` as the scores.
+fn asked_of_keys(
+    graph: &mut Graph,
+    k: &Value,
+    table: &Value,
+    scores: &Value,
+    entries: &Value,
+) -> Value {
+    let turned = graph.transpose(entries, &[1, 0]);
+    let like = graph.transpose(scores, &[0, 1, 3, 2]);
+    let terms = by_distance(graph, k, table, &like, &turned);
+    graph.transpose(&terms, &[0, 1, 3, 2])
 }
 
 /// Transformer-XL's projected waves for all distances of the call, and the entry of each pair.

@@ -97,9 +97,19 @@ impl Writer<'_> {
         let own = settings.attention(site, 0)?;
         for (i, position) in own.position.iter().filter(|position| position.embeds()).enumerate() {
             let rows = match position {
-                Position::Learned(_) => {
+                Position::Learned(learned) => {
                     let table = graph.within(&format!("{stack}.position.{i}."), ".table")?;
-                    graph.op("Gather", &[&table, &places.queries])
+                    match learned.grid {
+                        None => graph.op("Gather", &[&table, &places.queries]),
+                        Some(grid) => {
+                            let [rows, columns] = angles::grid_places(graph, &places.queries, grid);
+                            let first = graph.int(learned.rows() as i64);
+                            let columns = graph.op("Add", &[&columns, &first]);
+                            let [rows, columns] =
+                                [rows, columns].map(|at| graph.op("Gather", &[&table, &at]));
+                            graph.op("Add", &[&rows, &columns])
+                        }
+                    }
                 }
                 Position::Sinusoidal(waves) => {
                     let first = graph.int(waves.first as i64);

@@ -65,22 +65,21 @@ pub(super) fn visible(
             graph.op("Or", &[&first, &causal])
         }
         Pattern::Global(global) => {
+            if pattern.needs_tokens() {
+                let reason = "tokens that are global wherever they stand: a graph with past keys does not know their tokens";
+                return Err(Error::Refused(format!("attention.pattern = global: {reason}")));
+            }
+            let (first, listed) = global.places();
             let column = places.query_column(graph);
-            let [query, key] = [column, places.keys.clone()].map(|place| match &global.positions {
-                Numbers::One(count) => {
-                    let count = graph.int(*count as i64);
-                    graph.op("Less", &[&place, &count])
+            let [query, key] = [column, places.keys.clone()].map(|place| {
+                let first = graph.int(first as i64);
+                let mut any = graph.op("Less", &[&place, &first]);
+                for one in listed {
+                    let one = graph.int(*one as i64);
+                    let is = graph.op("Equal", &[&place, &one]);
+                    any = graph.op("Or", &[&any, &is]);
                 }
-                Numbers::Many(listed) => {
-                    let none = graph.flags(&[false], &[]);
-                    let mut any = none;
-                    for one in listed {
-                        let one = graph.int(*one as i64);
-                        let is = graph.op("Equal", &[&place, &one]);
-                        any = graph.op("Or", &[&any, &is]);
-                    }
-                    any
-                }
+                any
             });
             graph.op("Or", &[&query, &key])
         }

@@ -4,7 +4,7 @@ use whatwhere_attention::{
     Position,
     position::{Channels, PolarMagnitude, RotaryLayout},
 };
-use whatwhere_kernels::attention::{Angles, DELTA_RANGE};
+use whatwhere_kernels::attention::DELTA_RANGE;
 
 use super::{
     angles::Frequencies,
@@ -34,13 +34,17 @@ pub(super) fn turned(
     let (turn, frequencies) = match own {
         Position::Rotary(rotary) => {
             let width = rotary.channels.of(sizes.head_dim).len();
-            (Turn::Rotary(rotary.layout), Frequencies::scaled(&rotary.scaling, rotary.base, width))
+            let frequencies = match rotary.grid {
+                None => Frequencies::scaled(&rotary.scaling, rotary.base, width),
+                grid => Frequencies::plain(rotary.frequencies(width, 1).0).on_grid(grid),
+            };
+            (Turn::Rotary(rotary.layout), frequencies)
         }
         Position::Polar(polar) => {
             let width = polar.channels.of(sizes.head_dim).len();
             let turn =
                 Turn::Polar { magnitude: polar.magnitude, has_delta: own.phases().is_some() };
-            (turn, Frequencies::plain(Angles::polar_frequencies(width, polar.base)))
+            (turn, Frequencies::plain(polar.frequencies(width)).on_grid(polar.grid))
         }
         Position::SingleAngle(single) => {
             let turn = Turn::Polar { magnitude: PolarMagnitude::Softplus, has_delta: false };

@@ -128,9 +128,12 @@ fn built(text: &str) -> (ModelSettings, Vec<ParameterView>) {
 fn graphs_are_sound_for_every_encoding_and_family() {
     let folder = tempfile::tempdir().unwrap();
     for family in ["decoder", "encoder", "encoder_decoder"] {
-        for position in whatwhere_attention::Position::NAMES {
+        let names = whatwhere_attention::Position::NAMES.iter().map(|name| format!("'{name}'"));
+        let grids =
+            ["rotary", "polar", "learned"].map(|kind| format!("{{ kind = '{kind}', grid = 3 }}"));
+        for position in names.chain(grids) {
             let text = format!(
-                "family = '{family}'\nattention = {{ heads = 4, kv_heads = 2, position = '{position}' }}"
+                "family = '{family}'\nattention = {{ heads = 4, kv_heads = 2, position = {position} }}"
             );
             let (settings, views) = built(&text);
             for (name, graph) in graphs(&settings, &views).unwrap() {

@@ -220,10 +220,22 @@ fn encodings(cases: &mut Cases) {
             "channels",
             "[{ kind = 'polar', channels = 0.5 }, { kind = 'rotary', channels = [0.6667, 1.0] }, 'alibi']",
         ),
+        ("rotary grid", "{ kind = 'rotary', grid = 3, channels = 0.6667 }"),
+        (
+            "rotary grid interleaved",
+            "{ kind = 'rotary', grid = 4, channels = [0.3333, 1.0], layout = 'interleaved' }",
+        ),
+        ("polar grid", "{ kind = 'polar', grid = 3, delta = 'uniform' }"),
+        ("learned grid", "{ kind = 'learned', grid = 3, length = 40 }"),
         ("alibi learned", "{ kind = 'alibi', learned = true, heads = [0.25, 1.0] }"),
         ("shaw shared", "{ kind = 'shaw', reach = 4, per_head = false }"),
         ("shaw keys", "{ kind = 'shaw', reach = 4, values = false }"),
         ("shaw values", "{ kind = 'shaw', reach = 4, keys = false }"),
+        ("shaw queries", "{ kind = 'shaw', reach = 4, queries = true }"),
+        (
+            "shaw queries only",
+            "{ kind = 'shaw', reach = 4, keys = false, values = false, queries = true, per_head = false }",
+        ),
         ("xl clamp", "{ kind = 'transformer_xl', clamp = 4 }"),
         (
             "sinusoidal later",

@@ -12,10 +12,12 @@ use crate::{
     error::{expect_len, expect_range},
 };
 
-/// Cosines and sines of `position · frequency`, for a run of positions.
+/// Cosines and sines of `position · frequency`, for a run of positions; on a grid, of its row or its column in place of the
+/// position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Angles {
     frequencies: Vec<f64>,
+    grid: Option<usize>,
     amplitude: f64,
     positions: Range<usize>,
     /// `[positions, frequencies]` each.
@@ -26,17 +28,36 @@ pub struct Angles {
 impl Angles {
     /// The table for `positions`, computed in f64. `amplitude` multiplies both cosine and sine (YaRN's factor; otherwise 1).
     pub fn new(frequencies: &[f64], positions: Range<usize>, amplitude: f64) -> Self {
+        Self::on_grid(frequencies, None, positions, amplitude)
+    }
+
+    /// The same for positions on a grid so many positions wide, row after row: the first half of the frequencies turns by
+    /// the row, `position / grid`, the second by the column, `position mod grid`. Without a grid, [`Self::new`].
+    ///
+    /// # Panics
+    /// If the grid is 0 wide.
+    pub fn on_grid(
+        frequencies: &[f64],
+        grid: Option<usize>,
+        positions: Range<usize>,
+        amplitude: f64,
+    ) -> Self {
+        let half = frequencies.len() / 2;
+        let turning = |position: usize, i: usize| match grid {
+            None => position,
+            Some(grid) if i < half => position / grid,
+            Some(grid) => position % grid,
+        };
         let at = |function: fn(f64) -> f64| {
-            positions
-                .clone()
-                .flat_map(|position| {
-                    frequencies.iter().map(move |f| (position as f64 * f, position))
-                })
-                .map(|(angle, _)| (amplitude * function(angle)) as f32)
-                .collect::<Vec<f32>>()
+            let angle = |position| {
+                let by = move |(i, f): (usize, &f64)| turning(position, i) as f64 * f;
+                frequencies.iter().enumerate().map(by)
+            };
+            let angles = positions.clone().flat_map(angle);
+            angles.map(|angle| (amplitude * function(angle)) as f32).collect::<Vec<f32>>()
         };
         let (cos, sin) = (at(f64::cos), at(f64::sin));
-        Self { frequencies: frequencies.to_vec(), amplitude, positions, cos, sin }
+        Self { frequencies: frequencies.to_vec(), grid, amplitude, positions, cos, sin }
     }
 
     /// Rotary's geometric frequencies `base^(−2i/width)`, one per pair of `width` channels.
@@ -55,9 +76,14 @@ impl Angles {
         (&self.cos[row * count..(row + 1) * count], &self.sin[row * count..(row + 1) * count])
     }
 
-    /// Radians per position.
+    /// Radians per position, or per row and per column.
     pub fn frequencies(&self) -> &[f64] {
         &self.frequencies
+    }
+
+    /// Positions in a row of the grid; nothing if there is no grid.
+    pub fn grid(&self) -> Option<usize> {
+        self.grid
     }
 
     /// The factor on cosine and sine.

@@ -9,6 +9,9 @@ use whatwhere_kernels::attention::{
 
 use super::{Sizes, numbers};
 
+/// Positions in a row of the grid.
+const GRID: usize = 5;
+
 /// A use of positions by name.
 #[derive(Clone, Copy)]
 pub(crate) struct Position {
@@ -62,6 +65,16 @@ pub(crate) fn every_position() -> Vec<Position> {
             a.query_bias = Some(s.take(a.shape.heads * a.shape.head_dim));
             a.features.push(s.polar(Magnitude::Relu, s.delta()));
         }),
+        feature("rotary on a grid", |a, s| {
+            let angles = s.rotary_grid.clone();
+            a.features.push(Feature { angles, ..s.rotary(Layout::HalfSplit) });
+        })
+        .by_index(),
+        feature("polar on a grid", |a, s| {
+            let angles = s.polar_grid.clone();
+            a.features.push(Feature { angles, ..s.polar(Magnitude::Softplus, s.delta()) });
+        })
+        .by_index(),
         bias("alibi", |a, s| a.biases.push(s.alibi())),
         bias("t5, causal", |a, s| a.biases.push(s.t5(false))),
         bias("t5, bidirectional", |a, s| a.biases.push(s.t5(true))),
@@ -163,6 +176,8 @@ pub(crate) struct Supply {
     half_rotary: Arc<Angles>,
     polar: Arc<Angles>,
     half_polar: Arc<Angles>,
+    rotary_grid: Arc<Angles>,
+    polar_grid: Arc<Angles>,
 }
 
 impl Supply {
@@ -197,10 +212,12 @@ impl Supply {
                 .iter()
                 .map(|x| sizes.first_key as f32 + keys as f32 * (x + 1.0) / 2.0)
                 .collect(),
-            rotary: Angles::cached(&rotary(even), positions.clone(), 1.0),
-            half_rotary: Angles::cached(&rotary(half / 2 * 2), positions.clone(), 1.2),
-            polar: Angles::cached(&polar(head_dim), positions.clone(), 1.0),
-            half_polar: Angles::cached(&polar(head_dim - half), positions, 1.0),
+            rotary: Angles::cached(&rotary(even), None, positions.clone(), 1.0),
+            half_rotary: Angles::cached(&rotary(half / 2 * 2), None, positions.clone(), 1.2),
+            polar: Angles::cached(&polar(head_dim), None, positions.clone(), 1.0),
+            half_polar: Angles::cached(&polar(head_dim - half), None, positions.clone(), 1.0),
+            rotary_grid: Angles::cached(&rotary(even), Some(GRID), positions.clone(), 1.0),
+            polar_grid: Angles::cached(&polar(head_dim), Some(GRID), positions, 1.0),
             sizes,
         }
     }

@@ -53,7 +53,9 @@ impl Drawn {
             diverging: true,
             ..Default::default()
         };
-        Ok(vec![
+        let similarity = self.similarity_of_embeddings(table)?;
+        let on_grid = self.map_on_grid(&similarity[0].points);
+        let pictures = vec![
             self.lines(
                 "dimensions",
                 "values over the dimensions",
@@ -73,10 +75,11 @@ impl Drawn {
                 "similarity",
                 "similarity against distance",
                 ("distance (key − query)", "cosine of the two vectors"),
-                self.similarity_of_embeddings(table)?,
+                similarity,
                 "How alike the vectors of two positions are, by their distance.",
             ),
-        ])
+        ];
+        Ok(pictures.into_iter().chain(on_grid).collect())
     }
 
     /// What is added to an embedding at each position.

@@ -63,6 +63,7 @@ fn section(name: &str, changes: &[String], length: usize) -> Result<Section, Err
     let pattern = &settings.pattern;
     let notes = [
         (pattern.needs_documents(), "Drawn with four documents of equal length."),
+        (pattern.needs_tokens(), "Drawn for a text with sixteen tokens of the kind, evenly apart."),
         (pattern.deviation().is_some(), "Drawn for untrained predictions of random content."),
         (pattern.differs_by_head(), "Drawn for the first head; each has its own draws."),
     ];
@@ -84,6 +85,10 @@ fn section(name: &str, changes: &[String], length: usize) -> Result<Section, Err
 fn look(settings: &AttentionSettings, length: usize) -> Result<CallView, Error> {
     let device = Device::flex();
     device.seed(SEED);
+    let mut settings = settings.clone();
+    // Whatever a tokenizer calls them.
+    let any = settings.pattern.with_tokens(&|_| Ok(0));
+    settings.pattern = any.map_err(whatwhere_attention::Error::from)?;
     let layer = settings.build(&device)?;
     let x = Tensor::random([1, length, settings.width], Distribution::Normal(0.0, 1.0), &device);
     let mut input = Input::new(x);
@@ -91,7 +96,19 @@ fn look(settings: &AttentionSettings, length: usize) -> Result<CallView, Error> 
     let mut starts = starts.to_vec();
     starts.dedup();
     input.documents = Some(vec![starts]);
+    input.tokens = Some(vec![tokens(&settings.pattern, length)]);
     Ok(layer.look(input)?)
+}
+
+/// A text with sixteen tokens that the pattern asks for.
+fn tokens(pattern: &Pattern, length: usize) -> Vec<u32> {
+    let kind: Vec<u32> = pattern.tokens().iter().filter_map(|token| token.id()).collect();
+    let other = (0..).find(|id| !kind.contains(id)).unwrap_or_default();
+    let apart = length.div_ceil(16);
+    let is_of_kind = |at: usize| at % apart == apart / 2;
+    let mut of_kind = kind.iter().copied().cycle();
+    let token = |at| of_kind.next().filter(|_| is_of_kind(at)).unwrap_or(other);
+    (0..length).map(token).collect()
 }
 
 /// The share of visible pairs in each of `cells` × `cells` parts of a map.
@@ -212,6 +229,20 @@ mod tests {
             assert_eq!(section.table.len(), LENGTHS.len() + 1);
         }
         assert!(!page.html().contains("NaN"));
+    }
+
+    #[test]
+    fn tokens_of_a_kind_are_drawn_where_they_stand() {
+        let settings = settings("global", &["tokens=['.', 7]".into()]).unwrap();
+        let shown = shares(&settings, 32, 32).unwrap();
+        for (query, row) in shown.iter().enumerate() {
+            for (key, share) in row.iter().enumerate() {
+                let expected = f64::from(u8::from(query % 2 == 1 || key % 2 == 1));
+                assert_eq!(*share, expected, "{query} {key}");
+            }
+        }
+        let page = pattern(Some("global"), &["tokens=['.']".into()], Some(40)).unwrap();
+        assert!(page.html().contains("sixteen tokens of the kind"));
     }
 
     #[test]

@@ -5,7 +5,10 @@
 
 use std::{f64::consts::TAU, sync::Arc};
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::{
+    nn::LinearConfig,
+    tensor::{Device, Tensor, TensorData},
+};
 use whatwhere_attention::{
     CallView, Heads, Position,
     call::{Bias, Call, Feature, value},
@@ -29,6 +32,8 @@ pub(super) const WIDTH: usize = 128;
 const HEADS: usize = 4;
 /// Distance up to which an encoding is drawn.
 const FARTHEST: usize = 256;
+/// Columns of a grid that is drawn whole.
+const LARGEST: usize = 64;
 /// Entries of a table that can be drawn.
 const MOST: usize = 1 << 16;
 /// Tables that learn are drawn as they start, from this seed.
@@ -97,7 +102,12 @@ impl Drawn {
         let device = Device::flex();
         device.seed(SEED);
         let layer = position.build(&heads, &device)?;
-        let own = position.reach().map_or(FARTHEST, |reach| (3 * reach).clamp(1, FARTHEST));
+        let own = match (position.reach(), position.grid()) {
+            (Some(reach), _) => (3 * reach).clamp(1, FARTHEST),
+            // From the middle of a square to its ends.
+            (None, Some(grid)) if grid <= LARGEST => (grid * grid / 2 + grid / 2).max(1),
+            (None, _) => FARTHEST,
+        };
         let length = length.unwrap_or(own);
         Ok(Self { name: name.to_owned(), position, layer, heads, length, device })
     }
@@ -123,10 +133,16 @@ impl Drawn {
         terms.first_query = self.length;
         position.add_terms(&mut terms)?;
         let full: Arc<dyn Pattern> = Arc::new(Full);
-        Ok(terms.map(full, |slot| {
+        let mut call = terms.map(full, |slot| {
             let array = layer.array(slot.array, &terms).expect("an array of the layer");
             value(slot, array, shape.heads)
-        }))
+        });
+        // Projections of a layer as they start, for vectors that go through them, and keys of ones, as everywhere here.
+        let linear = LinearConfig::new(WIDTH, WIDTH).with_bias(false).init(&self.device);
+        layer.add_projected_terms(&mut call, &linear)?;
+        let ones = Tensor::ones([1, shape.kv_heads, keys, shape.head_dim], &self.device);
+        layer.add_key_terms(&mut call, &ones, &linear);
+        Ok(call)
     }
 
     /// Pictures of the terms an encoding adds to a call.
@@ -139,6 +155,7 @@ impl Drawn {
             self.by_head(&call, false)?,
             "The score of a query and keys that all hold ones: only the distance tells them apart.",
         )];
+        pictures.extend(self.map_on_grid(&self.by_head(&call, false)?[0].points));
         if !call.biases.is_empty() {
             pictures.push(self.lines(
                 "bias",
@@ -192,6 +209,32 @@ impl Drawn {
         Ok(series.collect())
     }
 
+    /// Scores against distance, laid out on the grid of an encoding that has one.
+    pub(super) fn map_on_grid(&self, scores: &[(f64, f64)]) -> Option<Picture> {
+        let grid = self.position.grid().filter(|grid| *grid <= LARGEST)?;
+        let query = scores.iter().position(|(distance, _)| *distance == 0.0)?;
+        let map = Heat {
+            title: format!(
+                "{}: from row {}, column {}, head 0",
+                self.name,
+                query / grid,
+                query % grid
+            ),
+            x: "column".into(),
+            y: "row".into(),
+            columns: (0..grid).map(|column| column.to_string()).collect(),
+            rows: (0..scores.len() / grid).map(|row| row.to_string()).collect(),
+            values: scores
+                .chunks_exact(grid)
+                .map(|row| row.iter().map(|at| at.1).collect())
+                .collect(),
+            diverging: true,
+            ..Default::default()
+        };
+        let caption = "The same scores where their keys stand on the grid.";
+        Some(Picture::new(format!("{}-grid", self.name), map.svg(), caption))
+    }
+
     /// Relative vectors of one head.
     fn vectors(&self, table: &[f32], (count, width): (usize, usize), left: usize) -> Picture {
         // A map of thousands of rows is a blur: the nearest distances are drawn.
@@ -220,7 +263,10 @@ impl Drawn {
         };
         let mut chart = Lines {
             title: format!("{}: positions in a full turn", self.name),
-            x: Axis::linear("frequency, from the fastest"),
+            x: Axis::linear(match feature.angles.grid() {
+                None => "frequency, from the fastest",
+                Some(_) => "frequency, from the fastest, of rows and then of columns",
+            }),
             y: Axis::log("positions"),
             series: vec![Series { points: points(frequencies), ..Default::default() }],
             marks: frequencies.len() <= 64,
@@ -242,7 +288,8 @@ impl Drawn {
     fn turns(&self, feature: &Feature) -> Picture {
         let frequencies = feature.angles.frequencies();
         let positions = 0..self.length + 1;
-        let angles = Angles::new(frequencies, positions, feature.angles.amplitude());
+        let (grid, amplitude) = (feature.angles.grid(), feature.angles.amplitude());
+        let angles = Angles::on_grid(frequencies, grid, positions, amplitude);
         let count = frequencies.len();
         let mut chosen = vec![0, count / 8, count / 4, count / 2, count - 1];
         // Single angle has one speed for all.
@@ -318,6 +365,21 @@ mod tests {
             assert!(names.contains(&name.to_owned()), "{name}");
         }
         assert!(!page.html().contains("NaN"));
+    }
+
+    #[test]
+    fn on_a_grid_scores_are_drawn_by_rows_and_columns() {
+        for name in ["rotary", "polar", "learned"] {
+            let page = position(Some(name), &["grid=8".into()], None).unwrap();
+            assert!(names(&page).contains(&format!("{name}-grid")), "{name}");
+            assert!(!page.html().contains("NaN"));
+        }
+        let drawn = Drawn::new("rotary", &["grid=9".into()], None).unwrap();
+        // The query stands in the middle, row 4 and column 4; one row up is as far as one column to the left.
+        let scores = &drawn.similarity().unwrap()[0].points;
+        assert_eq!(scores[40].0, 0.0);
+        assert!((scores[40 - 9].1 - scores[40 - 1].1).abs() < 1e-6);
+        assert!((scores[40 - 9].1 - scores[40 - 2].1).abs() > 1e-3);
     }
 
     #[test]

@@ -42,7 +42,7 @@ impl Kind {
 }
 
 /// Every term but those of biases, which their encodings name: its name, what it speaks of, and what it is.
-pub const TERMS: [(&str, Kind, &str); 11] = [
+pub const TERMS: [(&str, Kind, &str); 12] = [
     ("content", Kind::Content, "query and key compared as if both stood at the same position"),
     ("content · content", Kind::Content, "the query's content compared with the key's"),
     (
@@ -68,6 +68,11 @@ pub const TERMS: [(&str, Kind, &str); 11] = [
         "q·a",
         Kind::Interaction,
         "what this query asks of the distance: Shaw's, Transformer-XL's (b)",
+    ),
+    (
+        "a·k",
+        Kind::Interaction,
+        "what the distance asks of this key: Shaw's with vectors on queries, DeBERTa's position to content",
     ),
     ("v·a", Kind::Position, "what every query asks of the distance: Transformer-XL's (d)"),
 ];
@@ -294,6 +299,10 @@ fn bias_terms(
         };
         reference::scores(&call, &Inputs { q, ..inputs })
     };
+    // Of what encodings add, only what asks keys is as large as the scores.
+    if let Bias::Dense { .. } = bias {
+        return Ok(vec![Term::new("a·k", alone(bias, inputs.q)?)]);
+    }
     let Bias::Relative { vectors, query_bias, scale } = bias else {
         let name = names.next().unwrap_or(("bias", "what is added to the score"));
         return Ok(vec![Term::bias(name, alone(bias, inputs.q)?)]);

@@ -120,11 +120,13 @@ class Random(TypedDict, total=False):
 
 
 class Global(TypedDict, total=False):
-    """Global: the first `positions`, or those listed, see everything and are seen by all. Beltagy et al. 2020, <https://arxiv.org/abs/2004.05150>. Joined by `or` to a window."""
+    """Global: the first `positions`, or those listed, and `tokens` of a kind see everything and are seen by all. Beltagy et al. 2020, <https://arxiv.org/abs/2004.05150>. Joined by `or` to a window; for a decoder, by `and` to `causal`."""
 
     kind: Literal["global"]
-    # How many, or a list of the positions themselves; default 1.
-    positions: int | Sequence[int]
+    # How many, or a list of the positions themselves; default 1, or none where there are `tokens`.
+    positions: int | Sequence[int] | None
+    # Tokens that are global wherever they stand, such as separators or ends of sentences, by their text or their id; default none.
+    tokens: Sequence[int | str]
 
 
 class Prefix(TypedDict, total=False):
@@ -174,7 +176,7 @@ class NoPosition(TypedDict, total=False):
 
 
 class Shaw(TypedDict, total=False):
-    """Shaw: learned vectors by clipped distance join keys and values, `q·(k + a_K)` and `Σ w (v + a_V)`. Shaw et al. 2018, <https://arxiv.org/abs/1803.02155>. `2 (2k + 1) · head_dim` parameters per table; far distances look alike."""
+    """Shaw: learned vectors by clipped distance join keys and values, `q·(k + a_K)` and `Σ w (v + a_V)`. Shaw et al. 2018, <https://arxiv.org/abs/1803.02155>. `(2k + 1) · head_dim` parameters per table; far distances look alike."""
 
     kind: Literal["shaw"]
     # Distances told apart on each side, the paper's k; default 16.
@@ -215,6 +217,8 @@ class Rotary(TypedDict, total=False):
     heads: float | Sequence[float]
     # How to reach further than trained; default none.
     scaling: str | Scaling
+    # Positions in a row, for sequences read off a grid row by row, such as pixels: half of the pairs then rotate by the row, half by the column (axial, Heo et al. 2024, <https://arxiv.org/abs/2403.13298>); default none.
+    grid: int | None
 
 
 class Polar(TypedDict, total=False):
@@ -229,6 +233,8 @@ class Polar(TypedDict, total=False):
     channels: float | Sequence[float]
     # Share of the heads that are polar: the first ones, or `[from, to]`; default 1.
     heads: float | Sequence[float]
+    # Positions in a row, for sequences read off a grid row by row, such as pixels: half of the channels then turn by the row, half by the column; default none.
+    grid: int | None
     # [heads, channels], kept between −2π and 0; none if left out.
     delta: Array
 

@@ -294,6 +294,25 @@ impl ModelSettings {
         Ok(false)
     }
 
+    /// Looks up the ids of tokens that patterns name by their text; a refusal says why one has none.
+    pub fn resolve_tokens(
+        &mut self,
+        id_of: &dyn Fn(&str) -> Result<u32, String>,
+    ) -> Result<(), Error> {
+        let own = [&mut self.attention, &mut self.encoder, &mut self.cross];
+        for table in own.into_iter().chain(&mut self.alternate) {
+            let Some(value) = table.get_mut("pattern") else { continue };
+            let unreadable = |found: &str| Error::unreadable(format!("pattern: {found}"));
+            let pattern: Pattern =
+                value.clone().try_into().map_err(|e: toml::de::Error| unreadable(e.message()))?;
+            if pattern.needs_tokens() {
+                let known = pattern.with_tokens(id_of).map_err(whatwhere_attention::Error::from)?;
+                *value = toml::Value::try_from(known).map_err(|e| unreadable(&e.to_string()))?;
+            }
+        }
+        Ok(())
+    }
+
     /// How many positions the decoder knows; nothing if there is no such bound.
     pub fn longest(&self) -> Option<usize> {
         let attention = self.attention(Site::Decoder, 0).ok()?;
@@ -337,8 +356,9 @@ impl ModelSettings {
         }
         for layer in 0..self.decoder_depth() {
             let settings = self.attention(Site::Decoder, layer)?;
-            if self.segment_memory > 0 && settings.pattern.needs_documents() {
-                let reason = "with document: kept segments do not say where documents start; use one of them";
+            let needs = [settings.pattern.needs_documents(), settings.pattern.needs_tokens()];
+            if self.segment_memory > 0 && needs.contains(&true) {
+                let reason = "with document, or tokens that are global: kept segments do not say where documents start and which tokens they had; use one of them";
                 return Err(Error::setting("segment_memory", self.segment_memory, reason));
             }
             if self.segment_memory > 0
@@ -354,7 +374,11 @@ impl ModelSettings {
                 return Err(sees_later(&settings.pattern));
             }
             if self.family == Family::EncoderDecoder {
-                self.attention(Site::Cross, layer)?;
+                let cross = self.attention(Site::Cross, layer)?;
+                if cross.pattern.needs_tokens() {
+                    let reason = "tokens that are global stand in one sequence, and here are two; list positions";
+                    return Err(Error::setting("cross.pattern", cross.pattern.name(), reason));
+                }
             }
         }
         Ok(())
@@ -424,6 +448,18 @@ mod tests {
             (
                 "segment_memory = 3\nattention = { position = 'learned' }",
                 "segment_memory = 3: with learned",
+            ),
+            (
+                "segment_memory = 3\nattention = { pattern = { kind = 'and', of = ['causal', { kind = 'global', tokens = [3] }] } }",
+                "which tokens they had",
+            ),
+            (
+                "attention = { pattern = { kind = 'global', tokens = ['.'] } }",
+                "attention.pattern = global: sees later tokens",
+            ),
+            (
+                "family = 'encoder_decoder'\ncross = { pattern = { kind = 'global', tokens = [3] } }",
+                "cross.pattern = global: tokens that are global stand in one sequence",
             ),
             ("encoder_layers = 3", "only family = \"encoder_decoder\""),
             ("dropout = 1.0", "dropout = 1"),

@@ -206,6 +206,7 @@ fn attention_agrees_with_every_bias_and_norm_and_shared_layers() {
                 "['transformer_xl', 'learned']",
                 "['rotary', 'shaw']",
                 "{ kind = 'disentangled', buckets = 4, length = 6 }",
+                "{ kind = 'shaw', reach = 3, queries = true }",
             ] {
                 attentions.push(format!(
                     "attention = {{ heads = 4, kv_heads = 2, bias = '{bias}', qk_norm = '{norm}', qk_norm_kind = '{kind}', position = {position} }}"
@@ -216,10 +217,49 @@ fn attention_agrees_with_every_bias_and_norm_and_shared_layers() {
     let shared = ["", "share_layers = true", "share_positions = true"].into_iter().cycle();
     // Lists of other lengths, so that every attention meets every family and every sharing.
     for ((attention, family), shared) in
-        attentions.iter().cycle().take(72 * 2).zip(families).zip(shared)
+        attentions.iter().cycle().take(attentions.len() * 2).zip(families).zip(shared)
     {
         let extra = format!("{shared}\nepsilon = 1e-3\n{attention}");
         agree(&sensible(family, &extra).unwrap(), &format!("{family} {extra}"));
+    }
+}
+
+#[test]
+fn positions_on_a_grid_agree_in_every_family() {
+    for family in ["decoder", "encoder", "encoder_decoder"] {
+        for position in [
+            "{ kind = 'rotary', grid = 4 }",
+            "{ kind = 'rotary', grid = 3, layout = 'interleaved', channels = 0.5 }",
+            "{ kind = 'polar', grid = 4, delta = 'uniform' }",
+            "{ kind = 'learned', grid = 4, length = 21 }",
+            "[{ kind = 'learned', grid = 5 }, { kind = 'polar', grid = 2, heads = 0.5 }, 'alibi']",
+        ] {
+            let extra = format!("attention = {{ heads = 2, position = {position} }}");
+            agree(&sensible(family, &extra).unwrap(), &format!("{family} {extra}"));
+        }
+    }
+}
+
+#[test]
+fn tokens_of_a_kind_are_global_on_both_paths_and_in_a_cache() {
+    let global = "{ kind = 'or', of = [{ kind = 'window', left = 2, right = 1 }, { kind = 'global', tokens = [3, 7] }] }";
+    let causal = format!("{{ kind = 'and', of = ['causal', {global}] }}");
+    for (family, pattern) in
+        [("decoder", &*causal), ("encoder", global), ("encoder_decoder", &causal)]
+    {
+        let attention = format!("attention = {{ heads = 2, pattern = {pattern} }}");
+        let extra = format!("encoder = {{ pattern = {global} }}\n{attention}");
+        let settings = sensible(family, &extra).unwrap();
+        agree(&settings, &format!("{family} {extra}"));
+        // Tokens of the kind make a difference.
+        let plain = sensible(family, &extra.replace("[3, 7]", "[100]")).unwrap();
+        let model = shaken(&settings, &Device::flex());
+        let (source, tokens) = inputs(&model);
+        let [with, without] = [&settings, &plain].map(|settings| {
+            let model = model.with_settings(settings).unwrap();
+            values(model.forward(source.as_ref(), &tokens, Mode::default()).unwrap())
+        });
+        assert!(with != without, "{family}");
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) mod settings {
         Error,
         attention::pattern::{
             role::{PatternContext, PatternSettings, check_parts, join},
-            settings::{Causal, Pattern, Prefix},
+            settings::{Causal, Pattern, Prefix, Token},
         },
     };
 
@@ -87,6 +87,19 @@ pub(super) mod settings {
 
         fn needs_documents(&self) -> bool {
             self.of.iter().any(Pattern::needs_documents)
+        }
+
+        fn tokens(&self) -> Vec<Token> {
+            self.of.iter().flat_map(Pattern::tokens).collect()
+        }
+
+        fn with_tokens(
+            &self,
+            id_of: &dyn Fn(&str) -> Result<u32, String>,
+        ) -> Result<Option<Pattern>, Error> {
+            let of =
+                self.of.iter().map(|part| part.with_tokens(id_of)).collect::<Result<_, _>>()?;
+            Ok(Some(Self { of }.into()))
         }
 
         fn differs_by_head(&self) -> bool {

@@ -55,7 +55,10 @@ pub use window::Window;
 /// The patterns that can be chosen by name, as settings: one line each.
 #[cfg(feature = "settings")]
 pub mod settings {
-    pub use super::role::{PatternContext, PatternSettings};
+    pub use super::{
+        global::settings::Token,
+        role::{PatternContext, PatternSettings},
+    };
 
     super::role::patterns! {
         full::Full => "full",

@@ -14,6 +14,11 @@ impl<T> PerBatch<T> {
         if entries.is_empty() { Err(Error::Zero { what }) } else { Ok(Self { what, entries }) }
     }
 
+    /// One entry for all.
+    pub(super) fn one(entry: T) -> Self {
+        Self { what: "", entries: vec![entry] }
+    }
+
     /// The entry of a sequence; none if there are several and the sequence is beyond the last.
     pub(super) fn get(&self, batch: usize) -> Option<&T> {
         match self.entries.as_slice() {

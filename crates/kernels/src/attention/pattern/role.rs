@@ -12,6 +12,9 @@ pub struct PatternContext<'a> {
     pub heads: usize,
     /// Where the documents of each sequence start, for [`Document`](settings::Document).
     pub documents: Option<&'a [Vec<usize>]>,
+    /// The tokens of each sequence and the position of the first of them, one list for all sequences or one for each, for
+    /// patterns that [ask for some](PatternSettings::tokens).
+    pub tokens: Option<(&'a [Vec<u32>], usize)>,
     /// Position of the first query.
     pub first_query: usize,
     /// The position each query predicts, `[batch, heads, queries]` with these sizes, for a pattern with a
@@ -45,6 +48,19 @@ pub trait PatternSettings {
     /// Whether the call has to say where documents start.
     fn needs_documents(&self) -> bool {
         false
+    }
+
+    /// Tokens that are seen for what they are: the call then has to say which it has.
+    fn tokens(&self) -> Vec<settings::Token> {
+        Vec::new()
+    }
+
+    /// The same with ids for tokens that are named by their text, or why one has none; nothing if it names none.
+    fn with_tokens(
+        &self,
+        _id_of: &dyn Fn(&str) -> Result<u32, String>,
+    ) -> Result<Option<settings::Pattern>, Error> {
+        Ok(None)
     }
 
     /// Whether each head sees other pairs.
@@ -102,6 +118,21 @@ impl settings::Pattern {
     /// Whether the call has to say where documents start.
     pub fn needs_documents(&self) -> bool {
         self.role().needs_documents()
+    }
+
+    /// Whether the call has to say which tokens it has.
+    pub fn needs_tokens(&self) -> bool {
+        !self.tokens().is_empty()
+    }
+
+    /// Tokens that are seen for what they are.
+    pub fn tokens(&self) -> Vec<settings::Token> {
+        self.role().tokens()
+    }
+
+    /// The same with ids for tokens that are named by their text, or why one has none.
+    pub fn with_tokens(&self, id_of: &dyn Fn(&str) -> Result<u32, String>) -> Result<Self, Error> {
+        Ok(self.role().with_tokens(id_of)?.unwrap_or_else(|| self.clone()))
     }
 
     /// Whether each head sees other pairs.

@@ -25,6 +25,7 @@ fn chosen() -> Vec<Case> {
     let context = settings::PatternContext {
         heads: 2,
         documents: Some(&documents),
+        tokens: None,
         first_query: 3,
         centers: Some((&centers, [2, 2, 50])),
     };
@@ -78,6 +79,10 @@ fn by_hand() -> Vec<Case> {
         exact("random, all blocks", random(Draw { block: 40, count: 3, ..draw })),
         exact("random, none", random(Draw { count: 0, ..draw })),
         exact("global, first", Box::new(Global::first(6))),
+        exact(
+            "global, each sequence",
+            Box::new(Global::each(2, vec![vec![30, 1, 4], vec![61, 62, 63]]).unwrap()),
+        ),
         exact("global, list", Box::new(Global::at(vec![41, 0, 17, 18, 19, 20, 70]))),
         exact("prefix", Box::new(Prefix::new(vec![23]).unwrap())),
         exact("prefix per sequence", Box::new(Prefix::new(vec![0, 50]).unwrap())),
