@@ -11,6 +11,8 @@ use super::BatchSize;
 
 /// Indices of the texts of each batch.
 pub(super) type Plan = Vec<Vec<usize>>;
+/// An epoch with its plan.
+type PlanOfEpoch = (u64, Arc<Plan>);
 
 #[derive(Clone, Debug)]
 pub(super) struct ByLength {
@@ -20,7 +22,7 @@ pub(super) struct ByLength {
     seed: u64,
     batches_per_epoch: u64,
     /// The epoch last asked for: a plan is a function of seed and epoch, and dear to make.
-    last: Arc<Mutex<Option<(u64, Arc<Plan>)>>>,
+    last: Arc<Mutex<Option<PlanOfEpoch>>>,
 }
 
 impl ByLength {

@@ -61,7 +61,6 @@ pub struct Part {
 /// Documents that are named.
 pub(crate) const NAMED: usize = 5;
 
-
 /// Tokens below which a mean over them says little: at two nats of spread its error is above 0.03.
 const FEW: u64 = 4096;
 

@@ -237,7 +237,8 @@ impl Corpus {
     ) -> Self {
         let (objective, unit) = (settings.objective(), settings.source.unit());
         let (classes, notes) = (Classes::default(), Vec::new());
-        let inner = Inner { tokenizer, objective, classes, notes, content, parts, fingerprint, unit };
+        let inner =
+            Inner { tokenizer, objective, classes, notes, content, parts, fingerprint, unit };
         Self(Arc::new(inner))
     }
 

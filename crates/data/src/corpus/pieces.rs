@@ -75,8 +75,7 @@ impl Corpus {
         }
         hash.add(tokenizer.to_json()?.as_bytes());
         let pieces = Pieces { splits, stride: midi.stride(), augment: Augment::of(midi) };
-        let corpus =
-            Self::new(tokenizer, Content::Pieces(pieces), parts, hash.finish(), settings);
+        let corpus = Self::new(tokenizer, Content::Pieces(pieces), parts, hash.finish(), settings);
         Ok(corpus.with_notes(said(&left_out).into_iter().collect()))
     }
 }
@@ -101,15 +100,18 @@ fn said(left_out: &[String]) -> Option<String> {
     }
 }
 
+/// Pieces with the split each belongs to.
+type Sorted = Vec<(Split, Piece)>;
+
 /// Every piece with its split, and what was left out.
 fn split_pieces(
     midi: &Midi,
     settings: &DataSettings,
     watch: Watch,
-) -> Result<(Vec<(Split, Piece)>, Vec<String>)> {
+) -> Result<(Sorted, Vec<String>)> {
     let Performances { pieces, mut left_out, has_table } =
         read::performances(&midi.path, &mut *watch)?;
-    let mut found: Vec<(Split, Piece)> = Vec::with_capacity(pieces.len());
+    let mut found: Sorted = Vec::with_capacity(pieces.len());
     if has_table {
         let splits = pieces.iter().map(|piece| piece.split.unwrap_or(Split::Train));
         found.extend(splits.collect::<Vec<_>>().into_iter().zip(pieces));

@@ -50,8 +50,7 @@ impl Score {
         let &[a, b, c, d, e, f, ..] = header.bytes else {
             return Err("breaks off in its header".into());
         };
-        let [format, tracks, division] =
-            [[a, b], [c, d], [e, f]].map(|bytes| u16::from_be_bytes(bytes));
+        let [format, tracks, division] = [[a, b], [c, d], [e, f]].map(u16::from_be_bytes);
         if format > 1 {
             return Err(format!("has format {format}, expected 0 or 1, one piece in a file"));
         }

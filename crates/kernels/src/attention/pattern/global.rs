@@ -236,10 +236,11 @@ mod tests {
     fn each_sequence_may_have_its_own() {
         let pattern = Global::each(1, vec![vec![6, 0, 3], vec![]]).unwrap();
         let pair = |batch, query, key| Pair { batch, head: 0, query, key };
-        let seen = |batch| (0..8).filter(|key| pattern.sees(pair(batch, 5, *key)));
-        assert_eq!(seen(0).collect::<Vec<_>>(), [0, 3, 6]);
-        assert_eq!(seen(1).collect::<Vec<_>>(), [0]);
-        assert_eq!(seen(2).collect::<Vec<_>>(), [0]);
+        let sees = |batch, key| pattern.sees(pair(batch, 5, key));
+        let seen = |batch| (0..8).filter(|key| sees(batch, *key)).collect::<Vec<_>>();
+        assert_eq!(seen(0), [0, 3, 6]);
+        assert_eq!(seen(1), [0]);
+        assert_eq!(seen(2), [0]);
     }
 
     #[cfg(feature = "settings")]
