@@ -115,7 +115,7 @@ fn assert_same(alone: &Path, shared: &Path, runs: usize) {
 
 /// Kills, by -9, a process that is in the middle of a run; its place in the list.
 fn kill_one_at_work(comparison: &Path, children: &mut [Child]) -> usize {
-    let deadline = Instant::now() + Duration::from_secs(120);
+    let deadline = Instant::now() + Duration::from_secs(600);
     while Instant::now() < deadline {
         for folder in begun(comparison).into_values() {
             let name = folder.file_name().unwrap().to_string_lossy().into_owned();
