@@ -47,7 +47,7 @@ pub(crate) fn every_pattern() -> Vec<PatternChoice> {
         choice("global, first", |_| Box::new(Global::first(4))),
         choice("global, each sequence", |s| {
             let lists = (0..s.shape.batch).map(|row| vec![3 + 7 * row, 40, 41 + row]).collect();
-            Box::new(Global::each(1, lists).unwrap())
+            Box::new(Global::each(1, lists).expect("a list for each sequence"))
         }),
         choice("global, listed", |_| Box::new(Global::at(vec![5, 24, 25, 90, 100]))),
         choice("prefix", |_| Box::new(Prefix::new(vec![12]).expect("the list has an entry"))),
