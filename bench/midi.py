@@ -12,6 +12,7 @@ pretty_midi's own (which reads tempos of the first track only); pedal, keyboard 
 
 import bisect
 import collections
+import itertools
 import json
 import os
 import subprocess
@@ -83,13 +84,10 @@ def read(path):
 
 def held(end, changes, last):
     """When a note that ends under a pedal is over."""
-    down = False
-    for tick, is_down in changes:
-        if tick <= end:
-            down = is_down
-        elif down and not is_down:
-            return tick
-    return max(end, last) if down else end
+    after = bisect.bisect_right(changes, end, key=lambda change: change[0])
+    if after == 0 or not changes[after - 1][1]:
+        return end
+    return next((tick for tick, is_down in itertools.islice(changes, after, None) if not is_down), max(end, last))
 
 
 def nearest(time):
