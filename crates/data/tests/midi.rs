@@ -196,7 +196,7 @@ fn broken_files_among_many_are_named_left_out_and_counted() {
     ]);
     let about = load(at.path()).unwrap().describe();
     assert_eq!(about.splits.values().map(|part| part.documents).sum::<u64>(), 3);
-    let said = about.left_out().expect("a warning");
+    let said = about.notes.first().expect("a warning");
     assert!(
         said.starts_with("warning: 7 files are left out: cut.mid: track 1 breaks off"),
         "{said}"
@@ -267,9 +267,12 @@ fn maestro_is_read_as_it_is_distributed() {
             about.splits.iter().map(|(split, part)| (split.name(), part.documents)).collect();
         assert_eq!(counts, [("train", 2), ("valid", 1), ("test", 1)].into(), "{name}");
         assert_eq!(about.splits[&Split::Valid].names, ["2018/c.midi"]);
-        let missing = about.left_out.join("\n");
+        let missing = about.notes.join("\n");
         match name.ends_with(".csv") {
-            true => assert_eq!(missing, "2018/gone.midi: is in maestro-v3.0.0.csv and not there"),
+            true => assert_eq!(
+                missing,
+                "warning: 1 file is left out: 2018/gone.midi: is in maestro-v3.0.0.csv and not there"
+            ),
             false => assert_eq!(missing, ""),
         }
         assert!(about.to_string().contains(" events"), "{about}");

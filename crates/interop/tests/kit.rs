@@ -164,6 +164,7 @@ fn meets(name: &str, words: &Value, tensors: &Tensors) {
     let context = PatternContext {
         heads: settings.sizes().unwrap().heads,
         documents: documents.as_deref(),
+        tokens: None,
         first_query: 0,
         centers: centers.map(|c| (c.as_slice(), [shape.batch, shape.heads, shape.queries])),
     };
