@@ -196,7 +196,7 @@ fn broken_files_among_many_are_named_left_out_and_counted() {
     ]);
     let about = load(at.path()).unwrap().describe();
     assert_eq!(about.splits.values().map(|part| part.documents).sum::<u64>(), 3);
-    let said = about.notes.first().expect("a warning");
+    let said = about.notes.first().cloned().expect("a warning");
     assert!(
         said.starts_with("warning: 7 files are left out: cut.mid: track 1 breaks off"),
         "{said}"
