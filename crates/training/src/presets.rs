@@ -62,6 +62,7 @@ presets! {
     "genome",
     "long",
     "tasks",
+    "pathfinder",
     "compare-text",
     "compare-indexing",
     "transformer-base",

@@ -17,7 +17,7 @@ pub use tokens::{Bpe, Bytes, Characters, File, Kmers};
 
 use crate::{
     Error, Result,
-    task::{Addition, Copy, IndirectIndexing, ListOps, Recall, Reverse, Sort, Task},
+    task::{Addition, Copy, IndirectIndexing, ListOps, Pathfinder, Recall, Reverse, Sort, Task},
 };
 
 /// Everything that makes a corpus.
@@ -200,6 +200,7 @@ choice! {
         Recall => "recall",
         ListOps => "listops",
         Addition => "addition",
+        Pathfinder => "pathfinder",
     }
 }
 
@@ -243,10 +244,11 @@ impl Source {
             Self::Recall(task) => Some(task),
             Self::ListOps(task) => Some(task),
             Self::Addition(task) => Some(task),
+            Self::Pathfinder(task) => Some(task),
         }
     }
 
-    /// The most letters, digits, pairs or symbols that a task asks about.
+    /// The most letters, digits, pairs, symbols or dashes of a path that a task asks about.
     pub fn longest(&self) -> Option<usize> {
         Some(match self {
             Self::Text(_) | Self::Pairs(_) | Self::Chorales(_) | Self::Fasta(_) => return None,
@@ -257,6 +259,7 @@ impl Source {
             Self::Recall(task) => task.longest,
             Self::ListOps(task) => task.longest,
             Self::Addition(task) => task.longest,
+            Self::Pathfinder(task) => task.dashes,
         })
     }
 
@@ -267,6 +270,10 @@ impl Source {
         let (shortest, longest) = match &mut source {
             Self::Text(_) | Self::Pairs(_) | Self::Chorales(_) | Self::Fasta(_) => return None,
             Self::ListOps(ListOps { path: Some(_), .. }) => return None,
+            Self::Pathfinder(task) => {
+                task.dashes = length;
+                return Some(source);
+            }
             Self::ListOps(task) => {
                 (task.shortest, task.longest) = (length - length / 5, length);
                 return Some(source);
