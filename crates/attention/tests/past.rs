@@ -43,10 +43,10 @@ fn layers() -> Vec<AttentionSettings> {
         ["{ kind = 'rotary', grid = 5, channels = 0.67 }", "{ kind = 'polar', grid = 5 }"]
     {
         let text = format!("width = 24\nheads = 4\nposition = {position}");
-        all.push(AttentionSettings::from_toml(&text).unwrap());
+        all.push(AttentionSettings::from_toml(&text).expect("the settings compose"));
     }
     let text = "width = 24\nheads = 4\nposition = { kind = 'shaw', reach = 5, queries = true }";
-    all.push(AttentionSettings::from_toml(text).unwrap());
+    all.push(AttentionSettings::from_toml(text).expect("the settings compose"));
     let scaling = Scaling::DynamicNtk { factor: 2.0, length: 16 };
     let position = vec![Rotary { scaling, ..Default::default() }.into()];
     all.push(AttentionSettings { position, ..base.clone() });

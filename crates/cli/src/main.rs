@@ -82,7 +82,7 @@ enum Verb {
     Extrapolate(extrapolate::Extrapolate),
     /// Hold published claims against what this machine measures.
     Reproduce(reproduce::Reproduce),
-    /// Draw encodings, patterns, trained heads, and scores split into what and where.
+    /// Draw encodings, patterns, tasks, trained heads, and scores split into what and where.
     Show(show::Show),
     /// Print settings with every value written out, the presets, or all that can be chosen.
     Config(config::Config),

@@ -65,6 +65,7 @@ presets! {
     "genome",
     "long",
     "tasks",
+    "pathfinder",
     "compare-text",
     "compare-indexing",
     "transformer-base",

@@ -19,7 +19,7 @@ pub use tokens::{Bpe, Bytes, Characters, File, Kmers};
 
 use crate::{
     Error, Result,
-    task::{Addition, Copy, IndirectIndexing, ListOps, Recall, Reverse, Sort, Task},
+    task::{Addition, Copy, IndirectIndexing, ListOps, Pathfinder, Recall, Reverse, Sort, Task},
 };
 
 /// Everything that makes a corpus.
@@ -225,6 +225,7 @@ choice! {
         Recall => "recall",
         ListOps => "listops",
         Addition => "addition",
+        Pathfinder => "pathfinder",
     }
 }
 
@@ -275,6 +276,7 @@ impl Source {
             Self::Recall(task) => Some(task),
             Self::ListOps(task) => Some(task),
             Self::Addition(task) => Some(task),
+            Self::Pathfinder(task) => Some(task),
         }
     }
 
@@ -287,7 +289,7 @@ impl Source {
         source
     }
 
-    /// The most letters, digits, pairs or symbols that a task asks about.
+    /// The most letters, digits, pairs, symbols or dashes of a path that a task asks about.
     pub fn longest(&self) -> Option<usize> {
         Some(match self {
             Self::Text(_) | Self::Pairs(_) | Self::Labeled(_) | Self::Fasta(_) => return None,
@@ -299,6 +301,7 @@ impl Source {
             Self::Recall(task) => task.longest,
             Self::ListOps(task) => task.longest,
             Self::Addition(task) => task.longest,
+            Self::Pathfinder(task) => task.dashes,
         })
     }
 
@@ -310,6 +313,10 @@ impl Source {
             Self::Text(_) | Self::Pairs(_) | Self::Labeled(_) | Self::Fasta(_) => return None,
             Self::Chorales(_) | Self::Midi(_) => return None,
             Self::ListOps(ListOps { path: Some(_), .. }) => return None,
+            Self::Pathfinder(task) => {
+                task.dashes = length;
+                return Some(source);
+            }
             Self::ListOps(task) => {
                 (task.shortest, task.longest) = (length - length / 5, length);
                 return Some(source);

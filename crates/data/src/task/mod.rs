@@ -6,6 +6,7 @@ mod addition;
 mod indirect_indexing;
 mod letters;
 mod listops;
+mod pathfinder;
 mod recall;
 
 pub use addition::Addition;
@@ -13,6 +14,7 @@ pub use indirect_indexing::IndirectIndexing;
 pub use letters::{Copy, Reverse, Sort};
 pub(crate) use listops::ASKS;
 pub use listops::ListOps;
+pub use pathfinder::Pathfinder;
 pub use recall::Recall;
 
 use whatwhere_random::Random;
@@ -27,6 +29,15 @@ pub struct Example {
     pub prompt: String,
     /// What is to be found.
     pub answer: String,
+}
+
+/// A prompt that is a picture.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Picture {
+    /// Pixels of a row.
+    pub width: usize,
+    /// Brightness from 0 to 1, row by row from the top.
+    pub pixels: Vec<f64>,
 }
 
 /// Makes examples.
@@ -48,6 +59,11 @@ pub trait Task: Send + Sync {
 
     /// An example that follows from the generator alone.
     fn example(&self, random: &mut Random) -> Example;
+
+    /// The picture that an example's prompt is; nothing if it is none.
+    fn picture(&self, _example: &Example) -> Option<Picture> {
+        None
+    }
 }
 
 /// Refuses a range of lengths that is empty or outside the bounds.

@@ -5,7 +5,7 @@ use std::path::Path;
 use whatwhere_data::Source;
 use whatwhere_training::{RunSettings, presets};
 
-use super::{By, Claim, Expectation, Experiment, Part, permutation, saturation};
+use super::{By, Claim, Expectation, Experiment, Part, own, permutation, saturation};
 use crate::Error;
 
 const TEXT: &str = include_str!("../../configs/text.toml");
@@ -17,11 +17,11 @@ const JSB: &str = presets::text("pope-jsb");
 const PUBLISHED_INDEXING: &str = presets::text("pope-indirect");
 
 const POPE: &str = "Gopalakrishnan et al. 2025, https://arxiv.org/abs/2509.10534";
-const SHAW: &str = "Shaw et al. 2018, https://arxiv.org/abs/1803.02155";
+pub(super) const SHAW: &str = "Shaw et al. 2018, https://arxiv.org/abs/1803.02155";
 const VASWANI: &str = "Vaswani et al. 2017, https://arxiv.org/abs/1706.03762";
 const ALIBI: &str = "Press et al. 2022, https://arxiv.org/abs/2108.12409";
 
-const PLAIN: Part = Part {
+pub(super) const PLAIN: Part = Part {
     name: "runs",
     settings: TEXT,
     changes: &[],
@@ -34,7 +34,7 @@ const PLAIN: Part = Part {
     expects: &[],
 };
 
-const fn expect(better: &'static str, than: &'static str, by: By) -> Expectation {
+pub(super) const fn expect(better: &'static str, than: &'static str, by: By) -> Expectation {
     Expectation { better, than, by }
 }
 
@@ -209,6 +209,8 @@ pub const CLAIMS: &[Claim] = &[
             },
         ]),
     },
+    own::SHAW_QUERIES,
+    own::PATHFINDER,
     Claim {
         name: "sinusoidal",
         title: "Sinusoidal positions do not reach lengths they have not seen",

@@ -4,6 +4,7 @@
 //! [`Expectation`]s, or a direct measurement. [`CLAIMS`] is the list; what was found is kept in `findings.json`.
 
 mod claims;
+mod own;
 mod permutation;
 mod saturation;
 

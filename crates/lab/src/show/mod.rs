@@ -1,6 +1,6 @@
-//! Pictures of encodings, patterns and trained heads, as SVG files and one HTML page.
+//! Pictures of encodings, patterns, tasks and trained heads, as SVG files and one HTML page.
 //!
-//! [`position`] and [`pattern`] draw choices, [`overview`] all of them in one picture, [`attention`] the heads of a run, [`heads`] what they do, and [`split`] takes scores apart into what
+//! [`position`] and [`pattern`] draw choices, [`overview`] all of them in one picture, [`task`] examples of a task, [`attention`] the heads of a run, [`heads`] what they do, and [`split`] takes scores apart into what
 //! and where. Each returns a [`Page`], which [`Page::save`] writes. Nothing is drawn by a formula of its own: positions, biases,
 //! angles, weights and scores come from the layers and kernels that models run on.
 
@@ -14,6 +14,7 @@ mod pattern;
 mod position;
 mod reading;
 mod split;
+mod task;
 mod terms;
 
 pub use attention::{Heads, attention};
@@ -25,4 +26,5 @@ pub use position::position;
 pub use reading::Reading;
 pub(crate) use reading::{document_starts, visible};
 pub use split::{LONGEST_SPLIT, split, terms};
+pub use task::task;
 pub use terms::{Kind, Parts, TERMS, Term, Terms};

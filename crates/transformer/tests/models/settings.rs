@@ -232,7 +232,7 @@ fn positions_on_a_grid_agree_in_every_family() {
             "{ kind = 'rotary', grid = 3, layout = 'interleaved', channels = 0.5 }",
             "{ kind = 'polar', grid = 4, delta = 'uniform' }",
             "{ kind = 'learned', grid = 4, length = 21 }",
-            "[{ kind = 'learned', grid = 5 }, { kind = 'polar', grid = 2, heads = 0.5 }, 'alibi']",
+            "[{ kind = 'learned', grid = 5 }, { kind = 'polar', grid = 2, heads = 0.5 }, 't5']",
         ] {
             let extra = format!("attention = {{ heads = 2, position = {position} }}");
             agree(&sensible(family, &extra).unwrap(), &format!("{family} {extra}"));

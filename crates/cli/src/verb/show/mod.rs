@@ -1,4 +1,4 @@
-//! `whatwhere show`: pictures of encodings, patterns and trained heads.
+//! `whatwhere show`: pictures of encodings, patterns, tasks and trained heads.
 
 mod heads;
 
@@ -33,6 +33,8 @@ enum What {
     Position(Choice),
     /// A pattern: who sees whom, and its cost against length.
     Pattern(Choice),
+    /// Examples of a synthetic task, as pictures where they are pictures.
+    Task(Examples),
     /// The heads of a run over a text of any length.
     Attention(Looking),
     /// What the heads of a run do, measured over a text, and the loss without each.
@@ -53,6 +55,21 @@ struct Choice {
     /// How many positions are drawn; for an encoding, to either side of the query.
     #[arg(long)]
     length: Option<usize>,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// A task and how many of its examples are shown.
+#[derive(Args, Clone, Debug)]
+struct Examples {
+    /// Its name in settings, such as pathfinder.
+    name: String,
+    /// Change one of its settings, such as dashes=9; can be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    changes: Vec<String>,
+    /// How many examples are shown.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=100))]
+    count: u16,
     #[command(flatten)]
     output: Output,
 }
@@ -101,6 +118,10 @@ pub(crate) fn run(args: &Show) -> anyhow::Result<()> {
         What::Pattern(choice) => {
             let page = show::pattern(name(choice), &choice.changes, length(choice)?)?;
             choice.output.save(&page, &format!("pattern-{}", choice.name))
+        }
+        What::Task(task) => {
+            let page = show::task(&task.name, &task.changes, task.count.into())?;
+            task.output.save(&page, &format!("task-{}", task.name))
         }
         What::Attention(looking) => looking.draw("attention", usize::MAX, show::attention),
         What::Heads(measuring) => measuring.run(),
