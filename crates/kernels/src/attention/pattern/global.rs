@@ -236,10 +236,10 @@ mod tests {
     fn each_sequence_may_have_its_own() {
         let pattern = Global::each(1, vec![vec![6, 0, 3], vec![]]).unwrap();
         let pair = |batch, query, key| Pair { batch, head: 0, query, key };
-        let seen = |batch| (0..8).filter(|key| pattern.sees(pair(batch, 5, *key)));
-        assert_eq!(seen(0).collect::<Vec<_>>(), [0, 3, 6]);
-        assert_eq!(seen(1).collect::<Vec<_>>(), [0]);
-        assert_eq!(seen(2).collect::<Vec<_>>(), [0]);
+        let seen = |batch| -> Vec<usize> {
+            (0..8).filter(|key| pattern.sees(pair(batch, 5, *key))).collect()
+        };
+        assert_eq!([seen(0), seen(1), seen(2)], [vec![0, 3, 6], vec![0], vec![0]]);
     }
 
     #[cfg(feature = "settings")]
