@@ -148,7 +148,7 @@ fn processes_share_a_folder_and_one_that_is_killed_changes_no_bit() {
         let args = compare(name, &shared);
         let mut children: Vec<Child> = (0..processes).map(|_| spawn(at, &args)).collect();
         let killed = kill_one_at_work(&at.join(name), &mut children);
-        children.remove(killed);
+        children.remove(killed).wait().unwrap();
         let outputs: Vec<Output> =
             children.into_iter().map(|child| child.wait_with_output().unwrap()).collect();
         for output in &outputs {

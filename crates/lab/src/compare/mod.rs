@@ -240,7 +240,7 @@ impl Comparison {
         loop {
             let next = lock(queue).take();
             let job = match next {
-                Next::Run(job) => job,
+                Next::Run(job) => *job,
                 Next::Wait => {
                     share::pause(interrupt);
                     lock(queue).come_back();

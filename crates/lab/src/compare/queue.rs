@@ -41,7 +41,7 @@ pub(super) fn jobs(cells: &[Cell], seeds: u64) -> Vec<Job<'_>> {
 /// What a worker is to do.
 pub(super) enum Next<'a> {
     /// Train this run.
-    Run(Job<'a>),
+    Run(Box<Job<'a>>),
     /// Other processes hold all that is left.
     Wait,
     /// Nothing more.
@@ -90,7 +90,7 @@ impl<'a> Queue<'a> {
         }
         while let Some(job) = self.jobs.pop_front() {
             if matches!(self.outcomes[job.place], Outcome::Trained { .. }) {
-                return Next::Run(job);
+                return Next::Run(Box::new(job));
             }
         }
         if self.held.is_empty() {
