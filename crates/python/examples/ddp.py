@@ -116,7 +116,7 @@ def main():
     one, two = started(1, asked.steps), started(2, asked.steps)
     for run in (one, two):
         first, last = run["losses"][0], run["losses"][-1]
-        print(f"{run['processes']} of gloo's processes: loss {first:.6f} -> {last:.6f}, bias moved by {run['moved']:.4f}")
+        print(f"processes: {run['processes']}, loss {first:.6f} -> {last:.6f}, bias moved by {run['moved']:.4f}")
     worst = max(abs(a - b) for a, b in zip(one["losses"], two["losses"]))
     print(f"over {asked.steps} steps the losses differ by at most {worst:.1e}")
     if worst > TOLERANCE:
