@@ -191,7 +191,7 @@ mod tests {
     use crate::{AttentionSettings, Input, position::PositionModule};
 
     fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
-        tensor.into_data().try_to_vec::<f32>().unwrap().into_iter().map(f64::from).collect()
+        tensor.into_data().try_to_vec::<f32>().expect("f32").into_iter().map(f64::from).collect()
     }
 
     /// `q·k + q·a_K + a_Q·k`, pair by pair in f64, with tables of its own for every head or one for all.
