@@ -5,10 +5,7 @@
 
 use std::{f64::consts::TAU, sync::Arc};
 
-use burn::{
-    nn::LinearConfig,
-    tensor::{Device, Tensor, TensorData},
-};
+use burn::tensor::{Device, Tensor, TensorData};
 use whatwhere_attention::{
     CallView, Heads, Position,
     call::{Bias, Call, Feature, value},
@@ -105,7 +102,7 @@ impl Drawn {
         let own = match (position.reach(), position.grid()) {
             (Some(reach), _) => (3 * reach).clamp(1, FARTHEST),
             // From the middle of a square to its ends.
-            (None, Some(grid)) if grid <= LARGEST => (grid * grid / 2 + grid / 2).max(1),
+            (None, Some(grid)) if grid <= LARGEST => (grid / 2 * grid + grid / 2).max(1),
             (None, _) => FARTHEST,
         };
         let length = length.unwrap_or(own);
@@ -133,16 +130,10 @@ impl Drawn {
         terms.first_query = self.length;
         position.add_terms(&mut terms)?;
         let full: Arc<dyn Pattern> = Arc::new(Full);
-        let mut call = terms.map(full, |slot| {
+        Ok(terms.map(full, |slot| {
             let array = layer.array(slot.array, &terms).expect("an array of the layer");
             value(slot, array, shape.heads)
-        });
-        // Projections of a layer as they start, for vectors that go through them, and keys of ones, as everywhere here.
-        let linear = LinearConfig::new(WIDTH, WIDTH).with_bias(false).init(&self.device);
-        layer.add_projected_terms(&mut call, &linear)?;
-        let ones = Tensor::ones([1, shape.kv_heads, keys, shape.head_dim], &self.device);
-        layer.add_key_terms(&mut call, &ones, &linear);
-        Ok(call)
+        }))
     }
 
     /// Pictures of the terms an encoding adds to a call.
