@@ -12,8 +12,10 @@ use crate::Error;
 
 mod check;
 mod choice;
+mod site;
 
 pub use choice::{Activation, Family, Init, NormKind, NormPlace, Pooling, Recompute, ResidualKind};
+pub use site::Site;
 
 /// Everything that makes a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -161,17 +163,6 @@ impl Default for ModelSettings {
 
 fn is_zero(number: &usize) -> bool {
     *number == 0
-}
-
-/// Whose attention is meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Site {
-    /// Of the encoder to itself.
-    Encoder,
-    /// Of the decoder to itself.
-    Decoder,
-    /// Of the decoder to the encoder.
-    Cross,
 }
 
 impl ModelSettings {
@@ -397,17 +388,6 @@ fn sees_later(pattern: &Pattern) -> Error {
     };
     let reason = format!("sees later tokens, which a decoder has to predict; {instead}");
     Error::setting("attention.pattern", name, reason)
-}
-
-impl Site {
-    /// The site in words.
-    pub fn name(self) -> &'static str {
-        match self {
-            Site::Encoder => "encoder",
-            Site::Decoder => "decoder",
-            Site::Cross => "decoder to the encoder",
-        }
-    }
 }
 
 #[cfg(test)]
