@@ -126,7 +126,10 @@ fn settings_are_refused_with_what_was_found() {
             "source = 'copy'\ntokenizer = 'bytes'",
             "tokenizer = bytes: a task has symbols of its own",
         ),
-        ("source = 'chorales'\ntokenizer = 'bytes'", "tokenizer = bytes: music has tokens of its own"),
+        (
+            "source = 'chorales'\ntokenizer = 'bytes'",
+            "tokenizer = bytes: music has tokens of its own",
+        ),
         (
             "source = 'pairs'\nobjective = 'next_token'",
             "objective = next_token: has no meaning for pairs; use translate",
