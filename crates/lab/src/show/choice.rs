@@ -1,5 +1,7 @@
 //! A choice by its name, with changes to its settings.
 
+use std::sync::{Mutex, PoisonError};
+
 use serde::Deserialize;
 use whatwhere_attention::AttentionSettings;
 
@@ -28,6 +30,13 @@ pub(super) fn named(
     let settings = AttentionSettings::deserialize(toml::Value::Table(table)).map_err(wrong)?;
     settings.check()?;
     Ok(settings)
+}
+
+/// Runs what draws from the framework's generator, of which a process has one, while no other picture draws from it.
+pub(super) fn drawing<T>(draw: impl FnOnce() -> T) -> T {
+    static DRAWING: Mutex<()> = Mutex::new(());
+    let _alone = DRAWING.lock().unwrap_or_else(PoisonError::into_inner);
+    draw()
 }
 
 #[cfg(test)]

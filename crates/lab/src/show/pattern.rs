@@ -9,7 +9,10 @@ use whatwhere_kernels::attention::pattern::{
 };
 use whatwhere_settings::reference::choices;
 
-use super::{Page, Picture, Section, choice::named};
+use super::{
+    Page, Picture, Section,
+    choice::{drawing, named},
+};
 use crate::{
     Error,
     chart::{Axis, Heat, Lines, Series},
@@ -83,6 +86,10 @@ fn section(name: &str, changes: &[String], length: usize) -> Result<Section, Err
 
 /// The call of a layer with this pattern over so many tokens.
 fn look(settings: &AttentionSettings, length: usize) -> Result<CallView, Error> {
+    drawing(|| drawn(settings, length))
+}
+
+fn drawn(settings: &AttentionSettings, length: usize) -> Result<CallView, Error> {
     let device = Device::flex();
     device.seed(SEED);
     let mut settings = settings.clone();

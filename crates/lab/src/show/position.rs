@@ -19,7 +19,10 @@ use whatwhere_kernels::attention::{
 };
 use whatwhere_settings::reference::choices;
 
-use super::{Page, Picture, Section, choice::named};
+use super::{
+    Page, Picture, Section,
+    choice::{drawing, named},
+};
 use crate::{
     Error,
     chart::{Axis, Heat, Lines, Series},
@@ -97,8 +100,12 @@ impl Drawn {
             return Err(Error::Request(format!("position {name}: {reason}")));
         }
         let device = Device::flex();
-        device.seed(SEED);
-        let layer = position.build(&heads, &device)?;
+        let layer = drawing(|| -> Result<_, Error> {
+            device.seed(SEED);
+            let layer = position.build(&heads, &device)?;
+            // Parameters are drawn when they are first looked at, which a copy does.
+            Ok(layer.clone())
+        })?;
         let own = match (position.reach(), position.grid()) {
             (Some(reach), _) => (3 * reach).clamp(1, FARTHEST),
             // From the middle of a square to its ends.
