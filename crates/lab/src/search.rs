@@ -1,7 +1,8 @@
 //! A search for the settings at which each cell does best, so that none loses for want of a learning rate.
 //!
 //! Successive halving (Jamieson & Talwalkar 2016, <https://arxiv.org/abs/1502.07943>): all samples get a short run, the
-//! best third a run three times as long, and so on until one is left. Every cell gets the same samples.
+//! best third a run three times as long, and so on until the last, of full length, leaves one. Every cell gets the same
+//! samples. No run is shorter than a ninth: what wins sooner learns fast at the start, at rates too high for the end.
 
 use std::fmt;
 
@@ -35,6 +36,9 @@ enum Range {
 
 /// Of so many samples one goes on, with so many times the updates.
 const THIN: usize = 3;
+/// Of a full run, the shortest has one of so many parts, and never fewer updates than `FEWEST` (LOG.md has what shorter
+/// ones chose).
+const SHORTEST: u64 = 9;
 /// Updates of the shortest run: fewer say little.
 const FEWEST: u64 = 20;
 /// Factor to either side of the learning rate, where no range is given.
@@ -112,7 +116,7 @@ impl Search {
         let rounds = (samples.len() as f64).log(THIN as f64).ceil() as u32;
         let mut before = 0;
         for round in 0..rounds {
-            let steps = (full / (THIN as u64).pow(rounds - round)).max(FEWEST).min(full);
+            let steps = updates(full, rounds - 1 - round);
             if steps == std::mem::replace(&mut before, steps) {
                 // The same runs again: they are in the order of the last round already.
                 samples.truncate(samples.len().div_ceil(THIN));
@@ -185,6 +189,11 @@ impl Search {
         }
         Ok(samples)
     }
+}
+
+/// Updates of a round that so many follow, where a full run has `full`.
+fn updates(full: u64, following: u32) -> u64 {
+    (full / (THIN as u64).pow(following)).max(full / SHORTEST).max(FEWEST).min(full)
 }
 
 /// `training.lr=0.01` to `lr 0.01`.
@@ -279,6 +288,17 @@ mod tests {
         assert!(reason.contains("does not divide width = 256"), "{reason}");
         let reason = search("data.valid_share=0.2,0.3").check(&cells).unwrap_err().to_string();
         assert!(reason.contains("samples cannot be ranked"), "{reason}");
+    }
+
+    #[test]
+    fn rounds_end_at_full_length_and_none_is_shorter_than_a_ninth() {
+        let rounds = |full: u64, rounds: u32| -> Vec<u64> {
+            (0..rounds).rev().map(|following| updates(full, following)).collect()
+        };
+        assert_eq!(rounds(243, 3), [27, 81, 243]);
+        assert_eq!(rounds(900, 5), [100, 100, 100, 300, 900]);
+        assert_eq!(rounds(50, 3), [20, 20, 50]);
+        assert_eq!(rounds(10, 2), [10, 10]);
     }
 
     #[test]
