@@ -55,12 +55,14 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
         return Err(Refusal::bad("the body is no JSON object, expected { \"field\": value, … }"));
     };
     T::deserialize(&value).map_err(|error| {
-        // The field without which the rest is right.
-        let wrong = fields.keys().find(|field| {
+        let without = |field: &str| {
             let mut rest = fields.clone();
-            rest.remove(*field);
-            let rest = T::deserialize(&Value::Object(rest)).err().map(|error| error.to_string());
-            rest.is_none_or(|rest| rest == format!("missing field `{field}`"))
+            rest.remove(field);
+            T::deserialize(&Value::Object(rest)).err().map(|error| error.to_string())
+        };
+        // The field without which the rest is right, or would be if it were not missing then.
+        let wrong = fields.keys().find(|field| without(field).is_none()).or_else(|| {
+            fields.keys().find(|field| without(field) == Some(format!("missing field `{field}`")))
         });
         match wrong {
             Some(field) => Refusal::invalid(field.as_str(), format!("{field}: {error}")),
@@ -86,6 +88,14 @@ mod tests {
     struct Two {
         count: u32,
         name: Option<String>,
+        #[serde(flatten)]
+        others: Others,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[expect(dead_code, reason = "only read")]
+    struct Others {
+        more: Option<f32>,
     }
 
     #[test]
@@ -93,6 +103,7 @@ mod tests {
         for (body, expected, param) in [
             (r#"{"count": -1}"#, "count: invalid value", Some("count")),
             (r#"{"count": 1, "name": 3}"#, "name: invalid type", Some("name")),
+            (r#"{"count": 1, "more": "x"}"#, "more: invalid type", Some("more")),
             (r#"{"name": "x"}"#, "count is missing", Some("count")),
             (r#"{"count": 1"#, "the body is no JSON: EOF", None),
             ("[1]", "the body is no JSON object", None),

@@ -15,6 +15,7 @@ mod metrics;
 mod openai;
 mod ours;
 pub mod page;
+mod patient;
 mod refusal;
 mod routes;
 mod shared;

@@ -18,7 +18,7 @@ use hyper_util::{
 };
 use tokio::{net::TcpListener, sync::Semaphore, time};
 
-use crate::{Error, Options, Shared, routes};
+use crate::{Error, Options, Shared, patient::Patient, routes};
 
 /// Connections at once; others wait to be accepted.
 const CONNECTIONS: usize = 512;
@@ -56,7 +56,7 @@ pub(crate) async fn listen(
             .timer(TokioTimer::new())
             .header_read_timeout(HEADERS)
             .max_buf_size(HEADER_BYTES)
-            .serve_connection(TokioIo::new(stream), service);
+            .serve_connection(Patient::new(TokioIo::new(stream)), service);
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
             // A client that breaks off is no news.

@@ -9,6 +9,9 @@ mod chunks;
 mod kept;
 mod probabilities;
 mod sequence;
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests;
 mod thread;
 
 use std::{
