@@ -1,9 +1,9 @@
 //! What clients of llama.cpp and vLLM ask for beside OpenAI's interface.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use axum::{
-    extract::State,
+    extract::{Query, State},
     http::header,
     response::{IntoResponse, Response},
 };
@@ -93,10 +93,11 @@ fn template(served: &Served) -> Option<&str> {
     }
 }
 
-pub(crate) async fn tokenizer_info(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
-    let Some(served) = shared.served.first() else {
-        return Err(Refusal::not_found("no run is served"));
-    };
+pub(crate) async fn tokenizer_info(
+    State(shared): State<Arc<Shared>>,
+    Query(asked): Query<HashMap<String, String>>,
+) -> Result<Response, Refusal> {
+    let served = shared.find(asked.get("model").map(String::as_str))?;
     let tokenizer = tokenizer(served)?;
     let name = |token: Option<u32>| token.and_then(|token| tokenizer.name(token));
     let specials = served.run.imported.as_ref().map(|imported| &imported.specials);
@@ -148,9 +149,14 @@ pub(crate) async fn tokenize(
         }
     };
     let refused = |error: String| Refusal::invalid(name, error);
+    // A text that is the name of a special token and nothing else asks for its number.
+    let known = tokenizer(served)?;
     let tokens = match adds {
+        _ if known.id(&text).is_some_and(|id| known.is_special(id)) => {
+            known.id(&text).into_iter().collect()
+        }
         true => served.run.encode(&text).map_err(|e| refused(e.to_string()))?,
-        false => tokenizer(served)?.encode(&text).map_err(|e| refused(e.to_string()))?,
+        false => known.encode(&text).map_err(|e| refused(e.to_string()))?,
     };
     Ok(json_response(&json!({
         "count": tokens.len(),

@@ -106,7 +106,7 @@ pub(crate) async fn fill(
         return Err(Refusal::invalid("text", message));
     }
     // Every blank is one token; their name may have none.
-    check_length(served, "text", &text.replace(BLANK, " "))?;
+    check_length(served, "text", &text.replace(BLANK, ""))?;
     let blanks = served.ask(move |run| run.fill(&text, count)).await?;
     let blanks = blanks.map_err(|error| Refusal::invalid("text", error.to_string()))?;
     Ok(json_response(&json!({ "model": served.name, "blanks": blanks })))

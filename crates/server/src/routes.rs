@@ -21,6 +21,9 @@ use crate::{
     ours, page,
 };
 
+/// Asked with `?model=NAME` where several runs are served.
+const TOKENIZER_INFO: &str = "/tokenizer_info";
+
 /// Everything the server answers.
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
     let (router, document) = Described::new()
@@ -38,7 +41,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .post("/completion", llama::complete, "Text after a prompt, in llama.cpp's words.")
         .post("/tokenize", llama::tokenize, "The tokens of a text.")
         .post("/detokenize", llama::detokenize, "The text of tokens.")
-        .get("/tokenizer_info", llama::tokenizer_info, "Special tokens of the first run.")
+        .get(TOKENIZER_INFO, llama::tokenizer_info, "Special tokens of a run.")
         .get("/props", llama::props, "How runs are served.")
         .get("/slots", llama::slots, "What is being written.")
         .get("/metrics", llama::metrics, "Counters and histograms in Prometheus' format.")
@@ -87,13 +90,14 @@ impl Described {
     ) -> Self {
         self.router = self.router.route(path, routing::get(handler));
         let mut described = described(says);
-        if let Some((_, name)) = path.trim_end_matches('}').split_once('{') {
-            described["parameters"] = json!([{
-                "name": name,
-                "in": "path",
-                "required": true,
-                "schema": { "type": "string" },
-            }]);
+        let parameter = |name: &str, place: &str| {
+            let schema = json!({ "type": "string" });
+            json!([{ "name": name, "in": place, "required": place == "path", "schema": schema }])
+        };
+        if path.ends_with("{model}") {
+            described["parameters"] = parameter("model", "path");
+        } else if path == TOKENIZER_INFO {
+            described["parameters"] = parameter("model", "query");
         }
         self.paths.insert(path.into(), json!({ "get": described }));
         self

@@ -180,7 +180,8 @@ fn tokens_go_there_and_back_in_everybodys_words() {
         let text = server.good("/detokenize", &json!({ "model": "words", "tokens": tokens }));
         assert_eq!(text, json!({ "prompt": "To be", "content": "To be" }));
     }
-    let info = server.get("/tokenizer_info").json();
+    assert_eq!(server.get("/tokenizer_info").status, 400);
+    let info = server.get("/tokenizer_info?model=words").json();
     assert!(info.as_object().unwrap().contains_key("eos_token"));
     let names: Vec<Value> = server.get("/v1/models").json()["data"]
         .as_array()
