@@ -1,6 +1,6 @@
 //! Answers of texts: whole, or as they are written.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
 
 use axum::response::Response;
 use serde_json::{Value, json};
@@ -11,6 +11,7 @@ use whatwhere_training::Run;
 use crate::{
     Refusal,
     engine::{Event, Probability},
+    listen::before,
     routes::json_response,
     stream,
     text::{Ending, Piece, Text},
@@ -151,17 +152,20 @@ fn streamed(
         tasks.spawn(async move { said(&run, order, &stops, index, &shape, &events).await });
     }
     tokio::spawn(async move {
+        // With the tasks of a client that has left the engine is told, whatever it is doing.
+        let listener = events.clone();
+        let mut left = pin!(listener.left());
         let mut usage = Usage::default();
-        while let Some(done) = tasks.join_next().await {
+        loop {
+            let Some(done) = before(&mut left, tasks.join_next()).await else { return };
             match done {
-                Ok(Ok(Some(more))) => usage.add(more),
-                // The client has left; with the tasks the engine is told.
-                Ok(Ok(None)) => return,
-                Ok(Err(refusal)) => {
+                None => break,
+                Some(Ok(Ok(more))) => usage.add(more.unwrap_or_default()),
+                Some(Ok(Err(refusal))) => {
                     events.say(&refusal.to_json()).await;
                     break;
                 }
-                Err(_) => break,
+                Some(Err(_)) => break,
             }
         }
         if tells_usage {

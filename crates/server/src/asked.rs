@@ -27,24 +27,31 @@ pub(crate) const TOLD: u32 = 20;
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 pub(crate) struct Asked {
     /// Scores are divided by it, 0 to 2; 0 always takes the likeliest token. Default 1.
+    #[schemars(range(min = 0.0, max = 2.0))]
     temperature: Option<f32>,
     /// Only the likeliest tokens that together have this probability, above 0 and at most 1.
+    #[schemars(range(min = 0.0, max = 1.0))]
     top_p: Option<f32>,
     /// Only so many of the likeliest tokens; 0 or -1 takes all.
+    #[schemars(range(min = -1))]
     top_k: Option<i64>,
     /// Only tokens with this share of the likeliest one's probability, 0 to 1.
+    #[schemars(range(min = 0.0, max = 1.0))]
     min_p: Option<f32>,
     /// Above 1, what was written becomes less likely.
     repetition_penalty: Option<f32>,
     /// Taken from the score of every token that was written, -2 to 2.
+    #[schemars(range(min = -2.0, max = 2.0))]
     presence_penalty: Option<f32>,
     /// The same for every time that it was written, -2 to 2.
+    #[schemars(range(min = -2.0, max = 2.0))]
     frequency_penalty: Option<f32>,
     /// Added to scores, -100 to 100, by the number of the token.
     logit_bias: Option<BTreeMap<String, f32>>,
     /// Seed of the draws; the same seed gives the same bytes.
     seed: Option<i64>,
     /// How many texts to write, 1 to 8.
+    #[schemars(range(min = 1, max = 8))]
     n: Option<u32>,
     /// Strings that end the text; they are not part of it.
     stop: Option<OneOrMany>,

@@ -70,7 +70,7 @@ pub(crate) async fn listen(
 }
 
 /// What a future gives, or nothing if the other one is done first.
-async fn before<F: Future>(
+pub(crate) async fn before<F: Future>(
     other: &mut (impl Future<Output = ()> + Unpin),
     future: F,
 ) -> Option<F::Output> {

@@ -10,6 +10,7 @@ use axum::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::task::block_in_place;
 use whatwhere_data::Tokenizer;
 
 use crate::{
@@ -155,8 +156,8 @@ pub(crate) async fn tokenize(
         _ if known.id(&text).is_some_and(|id| known.is_special(id)) => {
             known.id(&text).into_iter().collect()
         }
-        true => served.run.encode(&text).map_err(|e| refused(e.to_string()))?,
-        false => known.encode(&text).map_err(|e| refused(e.to_string()))?,
+        true => block_in_place(|| served.run.encode(&text)).map_err(|e| refused(e.to_string()))?,
+        false => block_in_place(|| known.encode(&text)).map_err(|e| refused(e.to_string()))?,
     };
     Ok(json_response(&json!({
         "count": tokens.len(),
@@ -189,7 +190,7 @@ pub(crate) async fn detokenize(
         let message = format!("token {token} is outside the vocabulary, expected 0 to {last}");
         return Err(Refusal::invalid("tokens", message));
     }
-    let text = tokenizer.decode(&request.tokens);
+    let text = block_in_place(|| tokenizer.decode(&request.tokens));
     Ok(json_response(&json!({ "prompt": text, "content": text })))
 }
 
@@ -221,7 +222,7 @@ pub(crate) async fn complete(
             return Err(Refusal::invalid("n_predict", message));
         }
     };
-    let prompt = request.prompt.read_for(served, "prompt", 1)?.remove(0).0;
+    let prompt = block_in_place(|| request.prompt.read_for(served, "prompt", 1))?.remove(0).0;
     let limit =
         Limit { asked, default: None, name: "n_predict", prompt: "prompt", told: "n_probs" };
     let telling = Telling::default();

@@ -6,6 +6,7 @@ use axum::{extract::State, response::Response};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::task::block_in_place;
 use whatwhere_training::{BLANK, Input, Translation};
 use whatwhere_transformer::Family;
 
@@ -34,8 +35,10 @@ pub(crate) struct TranslateRequest {
     /// Sentences, each by itself.
     text: OneOrMany,
     /// Beginnings kept side by side, 1 to 16; default 4.
+    #[schemars(range(min = 1, max = 16))]
     beam: Option<usize>,
     /// α of the length penalty, -10 to 10; default 0.6.
+    #[schemars(range(min = -10.0, max = 10.0))]
     length_penalty: Option<f32>,
     /// The language of the texts, where a model has several.
     from_language: Option<String>,
@@ -87,6 +90,7 @@ pub(crate) struct FillRequest {
     /// With `[MASK]` for every blank.
     text: String,
     /// Words for each blank, 1 to 100; default 5.
+    #[schemars(range(min = 1, max = 100))]
     count: Option<usize>,
 }
 
@@ -162,6 +166,7 @@ pub(crate) struct ScoreRequest {
     /// What a decoder is to predict, token by token.
     text: String,
     /// How many of the likeliest tokens are told with every token, 0 to 20; default 0.
+    #[schemars(range(min = 0, max = 20))]
     top: Option<u32>,
 }
 
@@ -173,7 +178,7 @@ pub(crate) async fn score(
     require_writer(served)?;
     let tokenizer = served.run.tokenizer().map_err(|e| Refusal::bad(e.to_string()))?;
     let text = |error: whatwhere_training::Error| Refusal::invalid("text", error.to_string());
-    let prompt = served.run.encode(&request.text).map_err(text)?;
+    let prompt = block_in_place(|| served.run.encode(&request.text)).map_err(text)?;
     let limit = Limit { asked: Some(0), default: None, name: "text", prompt: "text", told: "top" };
     let telling = Telling { count: Some(request.top.unwrap_or(0)), of_prompt: true };
     let asked = Asked::default().request(&shared, served, prompt.clone(), limit, telling)?;
@@ -232,7 +237,8 @@ fn several(name: &str, texts: OneOrMany) -> Result<Vec<String>, Refusal> {
 }
 
 fn check_length(served: &Served, name: &str, text: &str) -> Result<(), Refusal> {
-    let tokens = served.run.encode(text).map_err(|e| Refusal::invalid(name, e.to_string()))?;
+    let tokens = block_in_place(|| served.run.encode(text));
+    let tokens = tokens.map_err(|e| Refusal::invalid(name, e.to_string()))?;
     let (found, most) = (tokens.len(), served.context);
     match found > most {
         false => Ok(()),

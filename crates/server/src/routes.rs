@@ -45,7 +45,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .get("/props", llama::props, "How runs are served.")
         .get("/slots", llama::slots, "What is being written.")
         .get("/metrics", llama::metrics, "Counters and histograms in Prometheus' format.")
-        .end();
+        .end(&shared);
     let described = json_text(document.to_string());
     router
         .route("/openapi.json", routing::get(async move || described.clone()))
@@ -103,14 +103,14 @@ impl Described {
         self
     }
 
-    fn post<T: JsonSchema, F>(
+    fn post<T, F>(
         mut self,
         path: &str,
         handler: fn(State<Arc<Shared>>, body::Json<T>) -> F,
         says: &str,
     ) -> Self
     where
-        T: DeserializeOwned + Send + 'static,
+        T: DeserializeOwned + JsonSchema + Send + 'static,
         F: Future<Output = Result<Response, Refusal>> + Send + 'static,
     {
         let ask = move |shared: State<Arc<Shared>>, body: body::Json<T>| handler(shared, body);
@@ -124,8 +124,15 @@ impl Described {
     }
 
     /// The addresses, and the document that describes them.
-    fn end(mut self) -> (Router<Arc<Shared>>, Value) {
+    fn end(mut self, shared: &Shared) -> (Router<Arc<Shared>>, Value) {
         let mut schemas = self.schemas.take_definitions(true);
+        let names = shared.served.iter().map(|served| Value::from(served.name.as_str()));
+        let names: Vec<Value> = names.chain([Value::Null]).collect();
+        for schema in schemas.values_mut() {
+            if let Some(model) = schema.pointer_mut("/properties/model") {
+                model["enum"] = names.clone().into();
+            }
+        }
         schemas.insert(
             "Error".into(),
             json!({

@@ -51,6 +51,11 @@ impl Events {
         self.0.send(format!("data: {value}\n\n").into()).await.is_ok()
     }
 
+    /// Done when the client has left.
+    pub(crate) async fn left(&self) {
+        self.0.closed().await;
+    }
+
     /// Says that nothing follows.
     pub(crate) async fn done(&self) {
         let _ = self.0.send("data: [DONE]\n\n".into()).await;

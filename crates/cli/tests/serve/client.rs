@@ -67,6 +67,23 @@ pub(crate) static RUNS: LazyLock<Runs> = LazyLock::new(|| {
         "--set",
         "data.tokenizer=characters",
     ]);
+    let reviews =
+        (0..40).map(|i| ["good film\tpos\n", "bad film\tneg\n"][i % 2]).collect::<String>();
+    fs::write(at.join("films.tsv"), reviews).unwrap();
+    train(&[
+        "--preset",
+        "classify",
+        "--data",
+        "films.tsv",
+        "--set",
+        "data.source.field=1",
+        "--set",
+        "data.source.label_field=2",
+        "--out",
+        "classes",
+        "--set",
+        "data.tokenizer=characters",
+    ]);
     // What an imported model has beside a trained one.
     let copy = at.join("chat");
     fs::create_dir(&copy).unwrap();

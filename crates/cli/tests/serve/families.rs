@@ -7,7 +7,7 @@ use crate::client::{RUNS, Server};
 
 #[test]
 fn every_family_answers_what_it_can_and_says_what_it_cannot() {
-    let server = Server::start(&["words", "blanks", "pair"], &[]);
+    let server = Server::start(&["words", "blanks", "pair", "classes"], &[]);
     let filled =
         server.good("/v1/fill", &json!({ "model": "blanks", "text": "to [MASK]e", "count": 3 }));
     let blanks = Run::open(RUNS.path("blanks")).unwrap();
@@ -26,6 +26,17 @@ fn every_family_answers_what_it_can_and_says_what_it_cannot() {
         .map(|one| one["text"].as_str().unwrap())
         .collect();
     assert_eq!(found, expected);
+
+    let classes = Run::open(RUNS.path("classes")).unwrap();
+    let texts = ["good", "bad film"];
+    let request = json!({ "model": "classes", "input": texts });
+    let told = server.good("/v1/classify", &request);
+    assert_eq!(told["classes"], json!(classes.classes().unwrap()));
+    let expected = classes.classify(&texts.map(Into::into)).unwrap();
+    for (found, expected) in told["results"].as_array().unwrap().iter().zip(&expected) {
+        assert_eq!(found["label"], expected.label);
+        assert_eq!(found["probabilities"], json!(expected.probabilities));
+    }
 
     let vector = |model: &str, more: Value| {
         let mut request = json!({ "model": model, "input": ["hallo", "to be"] });
@@ -48,6 +59,7 @@ fn every_family_answers_what_it_can_and_says_what_it_cannot() {
 
     for (path, model, body, expected) in [
         ("/v1/completions", "blanks", json!({ "prompt": "a" }), "is an encoder"),
+        ("/v1/completions", "classes", json!({ "prompt": "a" }), "/v1/classify"),
         ("/v1/completions", "pair", json!({ "prompt": "a" }), "/v1/translate"),
         ("/v1/score", "pair", json!({ "text": "ab" }), "/v1/translate"),
         ("/v1/embeddings", "pair", json!({ "input": "a" }), "one stack"),

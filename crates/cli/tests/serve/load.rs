@@ -32,9 +32,9 @@ fn requests() -> Vec<Value> {
                 "presence_penalty": ([0.0, 0.5][i / 11 % 2]),
                 "seed": i / 2,
                 "n": ([1, 1, 1, 3][i % 4]),
-                "logprobs": if i % 5 == 0 { json!(3) } else { Value::Null },
+                "logprobs": if i.is_multiple_of(5) { json!(3) } else { Value::Null },
                 "echo": i % 10 == 5,
-                "stop": if i % 6 == 0 { json!(["the", "e "]) } else { Value::Null },
+                "stop": if i.is_multiple_of(6) { json!(["the", "e "]) } else { Value::Null },
                 "stream": i % 8 == 1,
             })
         })

@@ -93,7 +93,7 @@ pub(crate) enum Finish {
 type Question = Box<dyn FnOnce(&Run) + Send>;
 
 enum Command {
-    Write(Request, Vec<mpsc::Sender<Event>>),
+    Write(Arc<Request>, Vec<mpsc::Sender<Event>>),
     Ask(Question),
 }
 
@@ -155,6 +155,8 @@ impl Engine {
             // With the inbox everything in it is dropped, and whoever waits for it hears so.
         })?;
         let commands = Mutex::new(Some(sender));
+        // As many as can begin at once may come at once.
+        let queue = queue.max(slots);
         Ok(Self { commands, status, queue, thread: Mutex::new(Some(thread)) })
     }
 
@@ -168,7 +170,7 @@ impl Engine {
         let mut heard = Vec::with_capacity(requests.len());
         for request in requests {
             let (senders, receivers) = request.seeds.iter().map(|_| mpsc::channel(EVENTS)).unzip();
-            self.send(Command::Write(request, senders))?;
+            self.send(Command::Write(Arc::new(request), senders))?;
             heard.push(receivers);
         }
         Ok(heard)

@@ -89,7 +89,7 @@ impl Thread<'_> {
                 Ok(command) => self.take(command),
                 Err(_) => return false,
             }
-        } else if is_stuck && self.waiting.is_empty() {
+        } else if is_stuck && !self.active.is_empty() {
             match inbox.recv_timeout(PAUSE) {
                 Ok(command) => self.take(command),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -107,7 +107,7 @@ impl Thread<'_> {
 
     fn take(&mut self, command: Command) {
         self.waiting.push_back(match command {
-            Command::Write(request, out) => Waiting::Text(Arc::new(request), out, Instant::now()),
+            Command::Write(request, out) => Waiting::Text(request, out, Instant::now()),
             Command::Ask(question) => Waiting::Question(question),
         });
     }

@@ -6,6 +6,7 @@ use axum::{extract::State, response::Response};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use tokio::task::block_in_place;
 use whatwhere_data::Tokenizer;
 
 use super::{Head, completions::finite, refuse_others, require_writer};
@@ -35,6 +36,7 @@ pub(crate) struct ChatRequest {
     /// Whether tokens are told with their log-probabilities.
     logprobs: Option<bool>,
     /// How many of the likeliest tokens are told with every token, 0 to 20.
+    #[schemars(range(min = 0, max = 20))]
     top_logprobs: Option<u32>,
     /// Not supported.
     tools: Option<Value>,
@@ -166,7 +168,7 @@ pub(crate) async fn complete(
         return Err(Refusal::invalid("top_logprobs", message));
     }
     let messages = request.messages.into_iter().map(Message::into_json).collect();
-    let prompt = encode(served, messages)?;
+    let prompt = block_in_place(|| encode(served, messages))?;
     let newer = request.max_completion_tokens;
     let limit = Limit {
         asked: newer.or(request.max_tokens),

@@ -6,6 +6,7 @@ use axum::{extract::State, response::Response};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use tokio::task::block_in_place;
 use whatwhere_data::Tokenizer;
 
 use super::{Head, refuse_others, require_writer};
@@ -33,6 +34,7 @@ pub(crate) struct CompletionRequest {
     /// Tokens at the most; default 16.
     max_tokens: Option<u32>,
     /// How many of the likeliest tokens are told with every token, 0 to 20.
+    #[schemars(range(min = 0, max = 20))]
     logprobs: Option<u32>,
     /// Whether the prompt is part of the text, and told, too.
     echo: Option<bool>,
@@ -117,7 +119,7 @@ pub(crate) async fn complete(
         request;
     refuse_others(&[("suffix", &suffix, "models write forwards")])?;
     let echo = echo == Some(true);
-    let prompts = prompt.read_for(served, "prompt", PROMPTS)?;
+    let prompts = block_in_place(|| prompt.read_for(served, "prompt", PROMPTS))?;
     let limit = Limit {
         asked: max_tokens,
         default: Some(TOKENS),

@@ -6,6 +6,7 @@ use axum::{extract::State, response::Response};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::task::block_in_place;
 use whatwhere_training::Pooling;
 use whatwhere_transformer::Family;
 
@@ -66,7 +67,7 @@ pub(crate) async fn embed(
         (Some(PoolingName::First), _) => Pooling::First,
         (Some(PoolingName::Last) | None, _) => Pooling::Last,
     };
-    let all = request.input.read_for(served, "input", TEXTS)?;
+    let all = block_in_place(|| request.input.read_for(served, "input", TEXTS))?;
     let mut tokens = 0;
     for (text, _) in &all {
         check(served, text)?;
