@@ -21,7 +21,7 @@ use failure::{Ended, Failure};
 use say::say;
 use verb::{
     classify, compare, config, convert, data, doctor, embed, evaluate, export, extrapolate, fill,
-    generate, import, logits, merge, quantize, reproduce, show, train, translate,
+    generate, import, logits, merge, quantize, reproduce, serve, show, train, translate,
 };
 use whatwhere_training::interrupt::EXIT_CODE;
 
@@ -82,6 +82,8 @@ enum Verb {
     Extrapolate(extrapolate::Extrapolate),
     /// Hold published claims against what this machine measures.
     Reproduce(reproduce::Reproduce),
+    /// Answer requests over HTTP, as OpenAI's interface asks them (feature `serve`).
+    Serve(serve::Serve),
     /// Draw encodings, patterns, tasks, trained heads, and scores split into what and where.
     Show(show::Show),
     /// Print settings with every value written out, the presets, or all that can be chosen.
@@ -111,6 +113,7 @@ fn main() -> ExitCode {
         Verb::Merge(args) => merge::run(&args),
         Verb::Extrapolate(args) => extrapolate::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
+        Verb::Serve(args) => serve::run(&args),
         Verb::Show(args) => show::run(&args),
         Verb::Config(args) => config::run(&args),
         Verb::Data(args) => data::run(&args),

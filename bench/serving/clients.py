@@ -1,0 +1,105 @@
+"""Does OpenAI's own client get what it asks for, at every endpoint and for every error?
+
+    python bench/serving/clients.py URL
+
+The server has the runs `words` (a decoder), `chat` (the same with a chat template), `blanks` (a masked encoder) and `pair`
+(an encoder-decoder). Exits with 1 at the first answer that is wrong.
+"""
+
+import sys
+
+import openai
+
+url = sys.argv[1]
+client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+
+
+def expect(right, what):
+    if not right:
+        sys.exit(f"wrong: {what}")
+
+
+def refused(kind, status, part, ask, **arguments):
+    try:
+        answer = ask(**arguments)
+        for _ in answer if arguments.get("stream") else ():
+            pass
+    except kind as error:
+        expect(error.status_code == status, f"{arguments}: status {error.status_code}, expected {status}")
+        expect(part in str(error), f"{arguments}: {error}, expected {part}")
+        expect({"message", "type", "param", "code"} <= set(error.body), f"{arguments}: {error.body}")
+        return
+    sys.exit(f"wrong: {arguments} was answered, expected {status}")
+
+
+names = [model.id for model in client.models.list()]
+expect(names == ["words", "chat", "blanks", "pair"], names)
+expect(client.models.retrieve("chat").id == "chat", "models.retrieve")
+
+complete = client.completions.create
+one = complete(model="words", prompt="ROMEO:", max_tokens=5, temperature=0, logprobs=5, echo=True)
+choice = one.choices[0]
+expect(one.usage.prompt_tokens == 6 and one.usage.completion_tokens == 5 and one.usage.total_tokens == 11, one.usage)
+expect(choice.text.startswith("ROMEO:") and len(choice.logprobs.token_logprobs) == 11, choice)
+expect(choice.logprobs.token_logprobs[0] is None and len(choice.logprobs.top_logprobs[6]) in (5, 6), choice.logprobs)
+expect(choice.logprobs.token_logprobs[-1] == max(choice.logprobs.top_logprobs[-1].values()), "greedy is the likeliest")
+for prompt in ["ab", ["ab"], [1, 2], [[1, 2]]]:
+    expect(complete(model="words", prompt=prompt, max_tokens=3).usage.prompt_tokens == 2, prompt)
+many = complete(model="words", prompt=["a", "b", "c"], n=2, seed=3, max_tokens=4, stop=["zzzz"])
+expect([choice.index for choice in many.choices] == list(range(6)), many)
+expect(len({choice.finish_reason for choice in many.choices} - {"length"}) == 0, many)
+none = complete(model="words", prompt="abc", max_tokens=0, echo=True, logprobs=0)
+expect(none.choices[0].text == "abc" and none.usage.completion_tokens == 0, none)
+biased = complete(model="words", prompt="a", max_tokens=3, logit_bias={"7": 100})
+expect(len(set(biased.choices[0].text)) == 1, biased)
+whole = complete(model="words", prompt="a", max_tokens=30, seed=5).choices[0].text
+events = list(
+    complete(model="words", prompt="a", max_tokens=30, seed=5, stream=True, stream_options={"include_usage": True})
+)
+expect("".join(event.choices[0].text for event in events if event.choices) == whole, "a stream says the same")
+expect(not events[-1].choices and events[-1].usage.completion_tokens == 30, events[-1])
+expect(sum(bool(event.choices and event.choices[0].finish_reason) for event in events) == 1, "one reason to end")
+
+chat = client.chat.completions.create
+messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who is there?"}]
+answer = chat(model="chat", messages=messages, max_completion_tokens=20, seed=1, logprobs=True, top_logprobs=3, n=2)
+expect(len(answer.choices) == 2 and answer.choices[0].message.role == "assistant", answer)
+expect(len(answer.choices[0].logprobs.content) == 20, "logprobs of a chat")
+expect(all(len(token.top_logprobs) == 3 for token in answer.choices[0].logprobs.content), "top_logprobs of a chat")
+said = chat(model="chat", messages=messages, max_tokens=20, seed=1, stream=True)
+said = "".join(event.choices[0].delta.content or "" for event in said)
+expect(said == answer.choices[0].message.content, "a streamed chat says the same")
+
+embed = client.embeddings.create
+by_bytes = embed(model="blanks", input=["to be", "or not"])
+by_numbers = embed(model="blanks", input=["to be", "or not"], encoding_format="float")
+for left, right in zip(by_bytes.data, by_numbers.data):
+    expect(max(abs(a - b) for a, b in zip(left.embedding, right.embedding)) < 1e-7, "base64 and float")
+    expect(abs(sum(value * value for value in left.embedding) - 1) < 1e-5, "length 1")
+expect(len(embed(model="words", input=[1, 2, 3], dimensions=4).data[0].embedding) == 4, "dimensions")
+
+bad, unknown = openai.BadRequestError, openai.NotFoundError
+refused(unknown, 404, "no model is called", complete, model="other", prompt="a")
+refused(unknown, 404, "no model is called", client.models.retrieve, model="other")
+for part, arguments in [
+    ("found 21", {"logprobs": 21}),
+    ("suffix", {"suffix": "x"}),
+    ("best_of", {"best_of": 3}),
+    ("n = 99", {"n": 99}),
+    ("temperature", {"temperature": 9}),
+    ("the model reads", {"max_tokens": 10**6}),
+    ("outside the vocabulary", {"prompt": [10**6]}),
+    ("the model reads", {"prompt": "a" * 10**5}),
+    ("logit_bias", {"logit_bias": {"x": 1}}),
+]:
+    for stream in (False, True):
+        refused(bad, 400, part, complete, **{"model": "words", "prompt": "a", "stream": stream} | arguments)
+refused(bad, 400, "encoder", complete, model="blanks", prompt="a")
+refused(bad, 400, "no chat template", chat, model="words", messages=messages)
+refused(bad, 400, "messages", chat, model="chat", messages=[])
+refused(bad, 400, "tools", chat, model="chat", messages=messages, tools=[{"type": "function", "function": {"name": "f"}}])
+refused(bad, 400, "role", chat, model="chat", messages=[{"role": "ghost", "content": "boo"}])
+refused(bad, 400, "dimensions", embed, model="words", input="a", dimensions=10**4)
+refused(bad, 400, "one stack", embed, model="pair", input="a")
+expect(complete(model="words", prompt="a", max_tokens=1).usage.completion_tokens == 1, "the server lives on")
+print(f"openai {openai.__version__}: every endpoint and error as expected")
