@@ -21,7 +21,7 @@ use failure::{Ended, Failure};
 use say::say;
 use verb::{
     classify, compare, config, convert, data, doctor, embed, evaluate, export, extrapolate, fill,
-    generate, import, logits, merge, quantize, reproduce, show, train, translate,
+    generate, import, logits, merge, quantize, reproduce, show, train, translate, view,
 };
 use whatwhere_training::interrupt::EXIT_CODE;
 
@@ -84,6 +84,8 @@ enum Verb {
     Reproduce(reproduce::Reproduce),
     /// Draw encodings, patterns, tasks, trained heads, and scores split into what and where.
     Show(show::Show),
+    /// Write a page on which to look into a run and a text: surprise, attention, what and where.
+    View(view::Look),
     /// Print settings with every value written out, the presets, or all that can be chosen.
     Config(config::Config),
     /// CallView at data, and train tokenizers on it.
@@ -112,6 +114,7 @@ fn main() -> ExitCode {
         Verb::Extrapolate(args) => extrapolate::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Show(args) => show::run(&args),
+        Verb::View(args) => view::run(&args),
         Verb::Config(args) => config::run(&args),
         Verb::Data(args) => data::run(&args),
     })

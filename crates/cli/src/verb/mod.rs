@@ -21,6 +21,7 @@ pub(crate) mod reproduce;
 pub(crate) mod show;
 pub(crate) mod train;
 pub(crate) mod translate;
+pub(crate) mod view;
 pub(crate) mod weights;
 
 use std::{
