@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use whatwhere_settings::Refuses;
 
-use crate::{Attention, Cache, Error, Input, mixing::MixingLayer as _, projected::Project};
+use crate::{Attention, Cache, Error, Input, Path, mixing::MixingLayer as _, projected::Project};
 
 /// The projections of a layer: its own, or int8 copies of them.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,56 @@ impl Attention {
         input: Input,
         cache: &mut Cache,
     ) -> Result<Tensor<3>, Error> {
-        self.check(&input)?;
+        self.check_decoded(&input, cache)?;
+        let (path, x) = (input.path, input.x.clone());
+        let AttentionLinears { query, key, value, output } = linears;
+        let (q, made) = match (&input.memory, &cache.kept) {
+            (None, _) => {
+                let [q, k, v] = P::project_all([query, key, value], x, path);
+                (q, Some([k, v]))
+            }
+            (Some(_), Some(_)) => (query.project(x, path), None),
+            (Some(memory), None) => {
+                let made = P::project_all([key, value], memory.clone(), path);
+                (query.project(x, path), Some(made))
+            }
+        };
+        let mixed = self.decode_between(&input, q, made, cache)?;
+        Ok(output.project(mixed, path))
+    }
+
+    /// [`Self::decode_by`] for several sequences, each after its own cache: `rows` are their new tokens one after the other,
+    /// `[1, tokens, width]`, and each input holds its own of them. They are projected together and attend by themselves.
+    pub fn decode_together_by<P: Project>(
+        &self,
+        linears: AttentionLinears<P>,
+        rows: Tensor<3>,
+        sequences: &mut [(Input, &mut Cache)],
+    ) -> Result<Tensor<3>, Error> {
+        for (input, cache) in sequences.iter() {
+            self.check_decoded(input, cache)?;
+            if input.memory.is_some() {
+                let reason = "sequences of one memory are a batch; decode them as one input";
+                return Err(Error::combination("memory", "several sequences", reason));
+            }
+        }
+        let path = sequences.first().map_or(Path::Auto, |(input, _)| input.path);
+        let AttentionLinears { query, key, value, output } = linears;
+        let made = P::project_all([query, key, value], rows, path);
+        let mut first = 0;
+        let mut mixed = Vec::with_capacity(sequences.len());
+        for (input, cache) in sequences {
+            let length = input.x.dims()[1];
+            let [q, k, v] = made.each_ref().map(|made| made.clone().narrow(1, first, length));
+            mixed.push(self.decode_between(input, q, Some([k, v]), cache)?);
+            first += length;
+        }
+        Ok(output.project(Tensor::cat(mixed, 1), path))
+    }
+
+    /// Refuses what cannot be decoded.
+    fn check_decoded(&self, input: &Input, cache: &Cache) -> Result<(), Error> {
+        self.check(input)?;
         let causal = self.settings().pattern.is_causal();
         if input.memory.is_none() && !causal {
             let reason =
@@ -50,21 +99,7 @@ impl Attention {
                 format!("its tokens see each other; read it in one step, found {read} tokens");
             return Err(Error::setting("prefix", prefix, reason));
         }
-        let (path, x) = (input.path, input.x.clone());
-        let AttentionLinears { query, key, value, output } = linears;
-        let (q, made) = match (&input.memory, &cache.kept) {
-            (None, _) => {
-                let [q, k, v] = P::project_all([query, key, value], x, path);
-                (q, Some([k, v]))
-            }
-            (Some(_), Some(_)) => (query.project(x, path), None),
-            (Some(memory), None) => {
-                let made = P::project_all([key, value], memory.clone(), path);
-                (query.project(x, path), Some(made))
-            }
-        };
-        let mixed = self.decode_between(&input, q, made, cache)?;
-        Ok(output.project(mixed, path))
+        Ok(())
     }
 
     /// What stands between the projections of [`Self::decode`], from queries and, unless the cache holds those of a memory,

@@ -21,7 +21,7 @@ use failure::{Ended, Failure};
 use say::say;
 use verb::{
     classify, compare, config, convert, data, doctor, embed, evaluate, export, extrapolate, fill,
-    generate, import, logits, merge, quantize, reproduce, show, train, translate, view,
+    generate, import, logits, merge, quantize, reproduce, serve, show, train, translate, view,
 };
 use whatwhere_training::interrupt::EXIT_CODE;
 
@@ -82,6 +82,8 @@ enum Verb {
     Extrapolate(extrapolate::Extrapolate),
     /// Hold published claims against what this machine measures.
     Reproduce(reproduce::Reproduce),
+    /// Answer requests over HTTP, as OpenAI's interface asks them (feature `serve`).
+    Serve(serve::Serve),
     /// Draw encodings, patterns, tasks, trained heads, and scores split into what and where.
     Show(show::Show),
     /// Write a page on which to look into a run and a text: surprise, attention, what and where.
@@ -113,6 +115,7 @@ fn main() -> ExitCode {
         Verb::Merge(args) => merge::run(&args),
         Verb::Extrapolate(args) => extrapolate::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
+        Verb::Serve(args) => serve::run(&args),
         Verb::Show(args) => show::run(&args),
         Verb::View(args) => view::run(&args),
         Verb::Config(args) => config::run(&args),

@@ -11,7 +11,7 @@ use std::{
 };
 
 /// Each crate and those it may know.
-const MAY_KNOW: [(&str, &[&str]); 11] = [
+const MAY_KNOW: [(&str, &[&str]); 12] = [
     ("random", &[]),
     ("files", &[]),
     ("settings", &[]),
@@ -28,7 +28,24 @@ const MAY_KNOW: [(&str, &[&str]); 11] = [
         "interop",
         &["attention", "data", "files", "kernels", "random", "settings", "training", "transformer"],
     ),
-    ("cli", &["attention", "data", "interop", "lab", "settings", "training", "transformer"]),
+    (
+        "server",
+        &[
+            "attention",
+            "data",
+            "files",
+            "kernels",
+            "lab",
+            "random",
+            "settings",
+            "training",
+            "transformer",
+        ],
+    ),
+    (
+        "cli",
+        &["attention", "data", "interop", "lab", "server", "settings", "training", "transformer"],
+    ),
 ];
 
 /// Where `unsafe` may stand, and the lint against it may be lifted.

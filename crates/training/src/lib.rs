@@ -33,6 +33,7 @@
 //! - [`interrupt`] lets a run stop between two steps.
 
 mod archive;
+mod begin;
 pub mod bleu;
 mod changes;
 mod checkpoint;
@@ -82,6 +83,7 @@ pub use learner::{Learner, StepStats};
 pub use machine::Machine;
 pub use run::{BLANK, Filling, Generation, Run, Translation};
 pub use settings::{RunSettings, TrainingSettings, set};
+pub use stop::StopFilter;
 pub use trainer::{Ending, Observer, Record, Trainer};
 pub use weights::{Storage, Weights, quantize};
 pub use whatwhere_transformer::{Pooling, generate::Sampling};

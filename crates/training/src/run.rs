@@ -5,7 +5,6 @@ use std::{cell::Cell, ops::ControlFlow, path::Path};
 use burn::tensor::activation;
 use serde::{Deserialize, Serialize};
 use whatwhere_data::{Objective, Tokenizer};
-use whatwhere_random::Random;
 use whatwhere_settings::Refuses;
 use whatwhere_transformer::{
     Family, Mode, Model, Sequences, Stack,
@@ -199,7 +198,7 @@ impl Run {
         let tokenizer = self.tokenizer()?;
         let mut prompt = self.encode(prompt)?;
         if prompt.is_empty() {
-            prompt = vec![self.first_token(tokenizer, generation.sampling.seed)];
+            prompt = vec![self.first_token(generation.sampling.seed)?];
             let first = tokenizer.decode(&prompt);
             let _ = text.push(first.trim(), &mut each);
         }
@@ -221,24 +220,6 @@ impl Run {
             let _ = text.release(&mut each);
         }
         Ok(text.said)
-    }
-
-    /// What a text without a prompt begins with: a token that says so, the end of a line, a note that a piece may begin with,
-    /// or any, as the seed will have it.
-    fn first_token(&self, tokenizer: &Tokenizer, seed: u64) -> u32 {
-        if let Some(begin) = tokenizer.begin().filter(|_| self.imported.is_some()) {
-            return begin;
-        }
-        let line = || match tokenizer.encode("\n").as_deref() {
-            Ok([line]) if Some(*line) != tokenizer.unknown() => Some(*line),
-            _ => None,
-        };
-        let note = || self.settings.data.source.music().and_then(|music| music.first(seed));
-        tokenizer.end().or(tokenizer.begin()).or_else(line).or_else(note).unwrap_or_else(|| {
-            let all = 0..tokenizer.vocabulary() as u32;
-            let words: Vec<u32> = all.filter(|token| !tokenizer.is_special(*token)).collect();
-            words[Random::new(&[seed]).below(words.len())]
-        })
     }
 
     /// Translates line by line, in the order given.

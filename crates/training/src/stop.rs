@@ -3,18 +3,22 @@
 use std::ops::ControlFlow;
 
 /// Text that is said as it comes, except what may still become a stop string.
-pub(crate) struct StopFilter<'a> {
+#[derive(Debug)]
+pub struct StopFilter<'a> {
     stop: &'a [String],
-    pub(crate) said: String,
+    /// What was said so far.
+    pub said: String,
     held: String,
 }
 
 impl<'a> StopFilter<'a> {
-    pub(crate) fn new(stop: &'a [String]) -> Self {
+    /// A filter for these strings, none of which is said.
+    pub fn new(stop: &'a [String]) -> Self {
         Self { stop, said: String::new(), held: String::new() }
     }
 
-    pub(crate) fn push(
+    /// Takes more text, and says what can no longer become a stop string; breaks after one was found.
+    pub fn push(
         &mut self,
         text: &str,
         each: &mut impl FnMut(&str) -> ControlFlow<()>,
@@ -39,10 +43,8 @@ impl<'a> StopFilter<'a> {
         flow
     }
 
-    pub(crate) fn release(
-        &mut self,
-        each: &mut impl FnMut(&str) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
+    /// Says what was held back.
+    pub fn release(&mut self, each: &mut impl FnMut(&str) -> ControlFlow<()>) -> ControlFlow<()> {
         if self.held.is_empty() {
             return ControlFlow::Continue(());
         }

@@ -19,6 +19,7 @@ use crate::{
     norm::NormFormula,
     quantized::QuantizedBlock,
     sublayer::{self, AROUND, Norms, Residual, Sublayer},
+    together::Together,
 };
 
 /// One layer of a stack.
@@ -77,6 +78,8 @@ pub(crate) struct Pass<'a> {
 pub(crate) enum State<'a> {
     None,
     Cache(&'a mut BlockCache),
+    /// Several sequences, each with its own cache.
+    Together(Together<'a>),
     /// Inputs of the attention in earlier segments, at most so many.
     Segment(&'a mut Option<Tensor<3>>, usize),
     /// What self-attention and attention to the encoder are called with, for looking inside, and the position of the first
@@ -362,6 +365,7 @@ fn attend<P: Project>(
             attention.forward_by(linears, input)
         }
         State::Cache(cache) => attention.decode_by(linears, input, &mut cache.own),
+        State::Together(together) => together.attend(attention, linears, &input),
         State::Segment(past, length) => {
             let seen = match past.take() {
                 None => input.x.clone().detach(),

@@ -41,6 +41,7 @@ mod settings;
 mod shapes;
 mod stack;
 mod sublayer;
+mod together;
 
 pub use block::{Block, Cross};
 pub use decoder_state::DecoderState;
@@ -59,4 +60,5 @@ pub use settings::{
     Site,
 };
 pub use stack::Stack;
+pub use together::Step;
 pub use whatwhere_kernels::layer::{Int8Values, QuantizedLinear};

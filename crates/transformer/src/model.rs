@@ -210,10 +210,20 @@ impl Model {
     }
 
     /// [`Self::step`], with logits after the last `count` tokens only.
-    pub(crate) fn step_last(
+    pub fn step_last(
         &self,
         tokens: &Sequences,
         count: usize,
+        state: &mut DecoderState,
+    ) -> Result<Tensor<3>, Error> {
+        let length = tokens.dims()[1];
+        Ok(self.logits(self.step_hidden(tokens, state)?.narrow(1, length - count, count)))
+    }
+
+    /// [`Self::step`], with the last layer's states in place of [`Self::logits`], `[batch, length, width]`.
+    pub fn step_hidden(
+        &self,
+        tokens: &Sequences,
         state: &mut DecoderState,
     ) -> Result<Tensor<3>, Error> {
         let (first, length) = (state.length, tokens.dims()[1]);
@@ -225,7 +235,7 @@ impl Model {
         let (path, int8) = (Path::Auto, self.int8.as_deref());
         let hidden = self.decode(&tokens, memory.as_ref(), first, seeds, path, states, int8)?;
         state.length += length;
-        Ok(self.logits(hidden.narrow(1, length - count, count)))
+        Ok(hidden)
     }
 
     fn memory(

@@ -17,6 +17,7 @@ use crate::{
     dropout::drop,
     quantized::QuantizedBlock,
     settings::Site,
+    together::{Sequence, Together},
 };
 
 /// The encoder or the decoder.
@@ -48,6 +49,7 @@ pub struct Stack {
 pub(crate) enum States<'a> {
     None,
     Caches(&'a mut [BlockCache]),
+    Together(&'a mut [Sequence<'a>]),
     Segments(&'a mut [Option<Tensor<3>>], usize),
     /// What attentions are called with, the first position at the given one.
     Inputs(&'a mut [Vec<Input>], usize),
@@ -122,11 +124,22 @@ impl Stack {
     }
 
     /// From embeddings, the first of which stands at `first`, to what the first block reads.
-    fn embed(&self, mut x: Tensor<3>, first: usize, pass: &mut Pass) -> Result<Tensor<3>, Error> {
+    fn embed(
+        &self,
+        mut x: Tensor<3>,
+        first: usize,
+        pass: &mut Pass,
+        states: &States,
+    ) -> Result<Tensor<3>, Error> {
         let [early, late] = self.projections();
         x = projected(x, early, pass.path);
         for position in &self.position {
-            x = position.embed(x, first)?;
+            x = match states {
+                States::Together(sequences) => {
+                    Sequence::each(sequences, &x, |x, first| position.embed(x, first))?
+                }
+                _ => position.embed(x, first)?,
+            };
         }
         if let Some(norm) = &self.embedding_norm {
             x = norm.forward(x, pass.path);
@@ -176,7 +189,7 @@ impl Stack {
         mut states: States,
         int8: Option<&[QuantizedBlock]>,
     ) -> Result<Tensor<3>, Error> {
-        let mut x = self.embed(x, first, pass)?;
+        let mut x = self.embed(x, first, pass, &states)?;
         pass.position =
             self.shares_position.then(|| self.blocks[0].attention.position.clone().into());
         for (layer, block) in (0..self.layers).filter_map(|layer| Some((layer, self.block(layer)?)))
@@ -184,6 +197,7 @@ impl Stack {
             let state = match &mut states {
                 States::None => State::None,
                 States::Caches(caches) => State::Cache(&mut caches[layer]),
+                States::Together(sequences) => State::Together(Together::new(sequences, layer)),
                 States::Segments(pasts, length) => State::Segment(&mut pasts[layer], *length),
                 States::Inputs(inputs, first) => State::Inputs(&mut inputs[layer], *first),
             };

@@ -18,6 +18,7 @@ pub(crate) mod merge;
 pub(crate) mod piece;
 pub(crate) mod quantize;
 pub(crate) mod reproduce;
+pub(crate) mod serve;
 pub(crate) mod show;
 pub(crate) mod train;
 pub(crate) mod translate;

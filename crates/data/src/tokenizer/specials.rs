@@ -1,6 +1,6 @@
 //! Special tokens by id: files of others name them, and not by names that we know.
 
-use super::{Specials, Tokenizer};
+use super::{Form, Specials, Tokenizer};
 
 /// Special tokens by id, as a model's own files name them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,6 +32,25 @@ impl Tokenizer {
             other_ends: ids.ends.iter().skip(1).copied().collect(),
         };
         Self { specials, ..self.clone() }
+    }
+
+    /// The bytes of a token's text; of a special one those of its name.
+    pub fn token_bytes(&self, token: u32) -> Vec<u8> {
+        match self.form {
+            Form::Bytes | Form::Merges if !self.is_special(token) => self.bytes(token),
+            _ => self.token(token).into_bytes(),
+        }
+    }
+
+    /// The same, which reads names of special tokens in a text as these tokens: for text that a template of a chat made.
+    pub fn reading_names(&self) -> Self {
+        let mut other = self.clone();
+        other.inner.set_encode_special_tokens(false);
+        // The general machinery knows names.
+        if !matches!(other.form, Form::Merges) {
+            other.form = Form::Other;
+        }
+        other
     }
 
     /// Whether a token ends a document.

@@ -35,7 +35,10 @@ const VIEWS = {
 };
 
 async function open(address, view, width, colorScheme, lang) {
-  const page = await browser.newPage({ viewport: { width, height: 900 }, colorScheme, locale: "en" });
+  // axe is put into the page, which a server's policy forbids; at the other widths the policy holds.
+  const page = await browser.newPage({
+    viewport: { width, height: 900 }, colorScheme, locale: "en", bypassCSP: width === 900,
+  });
   page.on("pageerror", (error) => check(false, `${view}: ${error.message}`));
   page.on("console", (line) => {
     if (line.type() === "error") check(false, `${view}: ${line.text()}`);

@@ -1,11 +1,24 @@
 // A server behind the page.
 
+import { say } from "./words";
 import { json, query, type About, type Opening, type Pairs, type Reading, type Source, type Text } from "./source";
+
+/** Where a key stays until the tab is closed, for servers that ask for one. */
+const KEY = "whatwhere-key";
 
 async function fetched(address: string, options?: RequestInit): Promise<ArrayBuffer> {
   let response: Response;
   try {
-    response = await fetch(address, options);
+    const key = sessionStorage.getItem(KEY);
+    const headers = { ...options?.headers, ...(key ? { authorization: `Bearer ${key}` } : {}) };
+    response = await fetch(address, { ...options, headers });
+    if (response.status === 401) {
+      const given = prompt(say("apiKey"));
+      if (given) {
+        sessionStorage.setItem(KEY, given);
+        return fetched(address, options);
+      }
+    }
   } catch {
     throw new Error("the server does not answer");
   }

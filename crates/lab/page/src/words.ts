@@ -39,7 +39,7 @@ const EN = {
   step: "update", live: "live", comparisons: "Comparisons", name: "name", accuracy: "accuracy",
   noFolder: "Start with folders to see runs here: whatwhere serve RUN --runs runs/",
   language: "Language", views: "Views", skip: "Skip to content", hidden: "hidden",
-  from: "from position", shows: "Showing", of: "of", bitsPerByte: "bits per byte", state: "state",
+  from: "from position", shows: "Showing", of: "of", bitsPerByte: "bits per byte", apiKey: "This server asks for a key",
 };
 
 export type Word = keyof typeof EN;
@@ -83,7 +83,7 @@ const KO: Record<Word, string> = {
   step: "업데이트", live: "실시간", comparisons: "비교", name: "이름", accuracy: "정확도",
   noFolder: "폴더와 함께 시작하면 여기에 보입니다: whatwhere serve RUN --runs runs/",
   language: "언어", views: "보기", skip: "본문으로", hidden: "가려짐",
-  from: "시작 위치", shows: "표시", of: "/", bitsPerByte: "바이트당 비트", state: "상태",
+  from: "시작 위치", shows: "표시", of: "/", bitsPerByte: "바이트당 비트", apiKey: "이 서버는 키가 필요합니다",
 };
 
 export const LANGUAGES: [string, string][] = [["en", "English"], ["ko", "한국어"]];

@@ -12,7 +12,7 @@ use whatwhere_transformer::{
 use crate::{assert_close, attention, places, rows, settings, values};
 
 /// Choices of attention of both layers of a decoder, one line each.
-fn choices() -> Vec<String> {
+pub(crate) fn choices() -> Vec<String> {
     let window = "alternate = [{ pattern = { kind = 'window', left = 3 } }, {}]";
     let positions = Position::all().into_iter().map(|p| format!("{}\n{window}", attention(&p)));
     let scores = Score::all().into_iter().map(|score| {

@@ -6,6 +6,7 @@ mod classes;
 mod generation;
 mod int8;
 mod settings;
+mod together;
 mod weights;
 
 use burn::tensor::{Device, Tensor};

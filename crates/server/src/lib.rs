@@ -1,0 +1,105 @@
+//! Trained runs over HTTP: one server for decoders, encoders and encoder-decoders.
+//!
+//! [`serve`] is the public thing. `listen.rs` has connections and their limits, `routes.rs` the list of addresses, `refusal.rs`
+//! the one shape of errors, `shared.rs` what all requests share.
+
+mod body;
+mod engine;
+mod listen;
+mod metrics;
+pub mod page;
+mod refusal;
+mod routes;
+mod shared;
+mod stream;
+mod template;
+mod text;
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use thiserror::Error;
+use whatwhere_training::Run;
+
+pub use refusal::Refusal;
+pub use shared::{Served, Shared};
+
+/// How runs are served.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where to listen.
+    pub host: IpAddr,
+    /// Where to listen; 0 takes any that is free.
+    pub port: u16,
+    /// Who may ask; everybody if empty.
+    pub keys: Vec<String>,
+    /// Sequences of one run that are written side by side.
+    pub slots: usize,
+    /// Sequences that may wait for a slot of one run.
+    pub queue: usize,
+    /// Tokens of a prompt and its answer at the most; what the run was made for if absent.
+    pub context: Option<usize>,
+    /// How long a request may take.
+    pub deadline: Duration,
+    /// How long requests may go on after the server was told to stop.
+    pub grace: Duration,
+    /// Folders with runs and comparisons, for the page.
+    pub folders: Vec<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            host: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 8080,
+            keys: Vec::new(),
+            slots: 8,
+            queue: 256,
+            context: None,
+            deadline: Duration::from_secs(600),
+            grace: Duration::from_secs(30),
+            folders: Vec::new(),
+        }
+    }
+}
+
+/// Why there is no server.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The address is taken, or not this machine's.
+    #[error("{address} cannot be listened on: {reason}")]
+    Address {
+        /// What was asked for.
+        address: SocketAddr,
+        /// The system's reason.
+        reason: io::Error,
+    },
+    /// No threads, no signals.
+    #[error("the server could not start: {0}")]
+    Start(io::Error),
+    /// Two runs of one name.
+    #[error("two runs are called {0:?}; name one of them: NAME=PATH")]
+    Name(String),
+}
+
+/// Serves runs by their names until the process is told to stop (SIGINT, SIGTERM). `ready` hears where it listens.
+pub fn serve(
+    runs: Vec<(String, Run)>,
+    options: &Options,
+    ready: impl FnOnce(SocketAddr),
+) -> Result<(), Error> {
+    let shared = Shared::new(runs, options)?;
+    // Requests are read and written here; models compute on threads of their own.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(Error::Start)?;
+    let outcome = runtime.block_on(listen::listen(shared, options, ready));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    outcome
+}
