@@ -145,14 +145,14 @@ impl<'a> Reading<'a> {
     pub fn about(&self) -> Vec<String> {
         let settings = &self.run.settings;
         let family = match self.run.model().family() {
-            Family::Decoder => "decoder",
-            Family::Encoder => "encoder",
-            Family::EncoderDecoder => "encoder-decoder",
+            Family::Decoder => "A decoder",
+            Family::Encoder => "An encoder",
+            Family::EncoderDecoder => "An encoder-decoder",
         };
         let (layers, width) = (settings.model.layers, settings.model.width);
         let (count, step) = (self.run.model().size(), self.run.step);
         vec![format!(
-            "A {family} of {layers} layers, width {width}, {count} parameters, after {step} updates."
+            "{family} of {layers} layers, width {width}, {count} parameters, after {step} updates."
         )]
     }
 
