@@ -1,12 +1,19 @@
 //! Trained runs over HTTP: one server for decoders, encoders and encoder-decoders.
 //!
-//! [`serve`] is the public thing. `listen.rs` has connections and their limits, `routes.rs` the list of addresses, `refusal.rs`
-//! the one shape of errors, `shared.rs` what all requests share.
+//! [`serve`] is the public thing. `listen.rs` has connections and their limits, `routes.rs` the list of addresses, `openai/`,
+//! `ours.rs` and `llama.rs` what is answered there, `engine/` the thread of each run that computes, `refusal.rs` the one shape
+//! of errors, `shared.rs` what all requests share.
 
+mod answer;
+mod asked;
 mod body;
 mod engine;
+mod guard;
 mod listen;
+mod llama;
 mod metrics;
+mod openai;
+mod ours;
 pub mod page;
 mod refusal;
 mod routes;
@@ -99,7 +106,9 @@ pub fn serve(
         .enable_all()
         .build()
         .map_err(Error::Start)?;
-    let outcome = runtime.block_on(listen::listen(shared, options, ready));
+    let outcome = runtime.block_on(listen::listen(shared.clone(), options, ready));
+    // What nobody waits for any more is left by the engines.
     runtime.shutdown_timeout(Duration::from_secs(1));
+    shared.stop();
     outcome
 }

@@ -73,11 +73,20 @@ impl Run {
 
     /// One vector for a text, made of the last layer's states; of length 1 if it is to be normalized.
     pub fn embed(&self, text: &str, pooling: Pooling, normalize: bool) -> Result<Vec<f32>, Error> {
+        self.embed_tokens(self.encode(text)?, pooling, normalize)
+    }
+
+    /// The same for tokens, which are in the vocabulary.
+    pub fn embed_tokens(
+        &self,
+        tokens: Vec<u32>,
+        pooling: Pooling,
+        normalize: bool,
+    ) -> Result<Vec<f32>, Error> {
         if self.model().family() == Family::EncoderDecoder {
             let reason = "embed needs a model with one stack, this run has two";
             return Err(Error::Settings(reason.into()));
         }
-        let tokens = self.encode(text)?;
         if tokens.is_empty() {
             return Err(Error::Settings("found no tokens, expected at least 1".into()));
         }

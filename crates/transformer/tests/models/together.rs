@@ -10,12 +10,12 @@ use crate::{generation, settings, values};
 fn models() -> Vec<(String, Model)> {
     let around = [
         "attention = { heads = 2 }",
-        "activation = 'silu'\ngated = true\nnorm = 'rms'",
-        "activation = 'gelu_tanh'\nnorm_place = 'post'\nnorm = 'layer'",
-        "norm_place = 'both'\nbias = true",
-        "residual = 'parallel'\nactivation = 'relu'\nnorm_place = 'pre'",
-        "residual = 'parallel_two_norms'\nembedding_norm = true\noutput_bias = true\ntied = true",
-        "embedding_width = 8\noutput_soft_cap = 2.0",
+        "activation = 'silu'\ngated = true\nnorm = 'rms'\nattention = { heads = 2 }",
+        "activation = 'gelu_tanh'\nnorm_place = 'post'\nnorm = 'layer'\nattention = { heads = 2 }",
+        "norm_place = 'both'\nbias = true\nattention = { heads = 2 }",
+        "residual = 'parallel'\nactivation = 'relu'\nnorm_place = 'pre'\nattention = { heads = 2 }",
+        "residual = 'parallel_two_norms'\nembedding_norm = true\noutput_bias = true\ntied = true\nattention = { heads = 2 }",
+        "embedding_width = 8\noutput_soft_cap = 2.0\nattention = { heads = 2 }",
         "share_layers = true\nattention = { heads = 2, position = 'sinusoidal' }",
         "share_positions = true\nattention = { heads = 2, position = 't5' }",
     ];
