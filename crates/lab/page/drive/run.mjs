@@ -202,6 +202,18 @@ async function live(name, address) {
   await goOn.click();
   await other.waitForFunction((n) => document.querySelectorAll(".tokens [role=option]").length > n, before, { timeout: 30000 });
   await other.close();
+  const runs = await open(address, "runs", 1600, "light", "en");
+  await runs.waitForSelector("table tbody tr");
+  const rows = () => runs.locator("table tbody tr").allInnerTexts();
+  const sorted = await rows();
+  await runs.locator("th button", { hasText: "name" }).first().click();
+  await runs.locator("th button", { hasText: "name" }).first().click();
+  check((await rows())[0] > (await rows())[1], `${name} runs: sorted by name, backwards`);
+  await runs.locator("input[type=search]").fill("alibi");
+  await runs.waitForFunction((n) => document.querySelectorAll("table tbody tr").length < n, sorted.length);
+  await runs.locator(".plot svg").first().hover();
+  await runs.waitForSelector('.plot .value[visibility="visible"]');
+  await runs.close();
 }
 
 await browser.close();

@@ -6,17 +6,12 @@ import { h, notice } from "../dom";
 import { said } from "../said";
 import { json } from "../source";
 import { go, state } from "../state";
-import { figure, say } from "../words";
+import { say } from "../words";
+import { Compared } from "./compared";
 
 interface Listed { name: string; steps: number | null; position: string[] | null; pattern: string | null; score: string | null }
 
 interface Followed { train: [number, number][]; valid: [number, number][]; next: number }
-
-interface Summary { mean: number; low?: number; high?: number }
-
-interface Cell { name: string; state: string; loss: Summary | null; accuracy: Summary | null; bits_per_byte: Summary | null }
-
-interface Results { title: string; budget: string; cells: Cell[] }
 
 /** Curves that are drawn at once. */
 const DRAWN = 8;
@@ -30,8 +25,8 @@ const SMOOTH = 25;
 export function runs(app: App, root: HTMLElement): Shown {
   const list = h("section", { class: "list" });
   const charts = h("section", { class: "figures" });
-  const comparisons = h("section", {});
-  root.append(h("div", { class: "columns" }, list, charts), comparisons);
+  const compared = new Compared(app.source);
+  root.append(h("div", { class: "columns" }, list, charts), compared.element);
   const followed = new Map<string, Followed>();
   let all: Listed[] = [];
   let timer = 0;
@@ -49,7 +44,7 @@ export function runs(app: App, root: HTMLElement): Shown {
       if (!all.length && !found.comparisons.length) return root.replaceChildren(notice(say("noFolder")));
       rows();
       void follow();
-      await compared(app, found.comparisons, comparisons);
+      await compared.show(found.comparisons);
     } catch (error) {
       root.replaceChildren(notice(said(error), "error"));
     }
@@ -121,7 +116,7 @@ export function runs(app: App, root: HTMLElement): Shown {
         draw();
         void follow();
       }
-      if (before.sort !== state().sort) sorted(comparisons);
+      if (before.sort !== state().sort || before.filter !== state().filter) compared.update();
     },
     end: () => {
       ended = true;
@@ -138,52 +133,4 @@ function smooth(points: [number, number][]): [number, number][] {
     sum += loss - (i >= window ? points[i - window]![1] : 0);
     return [step, sum / Math.min(i + 1, window)];
   });
-}
-
-const COLUMNS = ["name", "loss", "bitsPerByte", "accuracy"] as const;
-
-const value = (cell: Cell, column: (typeof COLUMNS)[number]): number | string | undefined =>
-  column === "name" ? cell.name : column === "bitsPerByte" ? cell.bits_per_byte?.mean : cell[column]?.mean;
-
-let tables: { results: Results; body: HTMLElement }[] = [];
-
-/** The figures of comparisons as tables that sort. */
-async function compared(app: App, names: string[], root: HTMLElement): Promise<void> {
-  tables = [];
-  for (const name of names.slice(0, 20)) {
-    const found = json<Results[]>(await app.source.folder("comparison", [["name", name]]));
-    for (const results of found) {
-      const columns = COLUMNS.filter((column) => results.cells.some((cell) => value(cell, column) !== undefined));
-      const body = h("tbody", {});
-      root.append(h("h2", {}, results.title), h("p", { class: "dim" }, `${name} · ${results.budget}`),
-        h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": results.title }, h("table", { class: "figures" }, h("thead", {}, h("tr", {}, columns.map((column) =>
-          h("th", { class: column === "name" ? "words" : false }, h("button", {
-            type: "button", class: "quiet", onclick: () => go({ sort: state().sort === column ? `-${column}` : column }),
-          }, say(column)))))), body)));
-      tables.push({ results, body });
-    }
-  }
-  sorted(root);
-}
-
-function sorted(root: HTMLElement): void {
-  const asked = state().sort ?? "loss";
-  const sign = asked.startsWith("-") ? -1 : 1;
-  const by = asked.replace("-", "") as (typeof COLUMNS)[number];
-  for (const button of root.querySelectorAll("th")) {
-    button.setAttribute("aria-sort", button.textContent === say(by) ? (sign > 0 ? "ascending" : "descending") : "none");
-  }
-  for (const { results, body } of tables) {
-    const columns = COLUMNS.filter((column) => results.cells.some((cell) => value(cell, column) !== undefined));
-    const cells = [...results.cells].sort((a, b) => {
-      const [x, y] = [value(a, by), value(b, by)];
-      if (typeof x === "string" && typeof y === "string") return sign * x.localeCompare(y);
-      return sign * ((x as number ?? Infinity) - (y as number ?? Infinity)) || 0;
-    });
-    body.replaceChildren(...cells.map((cell) => h("tr", {}, columns.map((column) => {
-      const found = value(cell, column);
-      return h("td", { class: column === "name" ? "words" : false }, typeof found === "number" ? figure(found, 4)
-        : found ?? (cell.state === "trained" ? "–" : cell.state));
-    }))));
-  }
 }
