@@ -136,7 +136,9 @@ function bars(both: Reading[], rows: Row[], query: number): HTMLElement {
   };
   return h("section", {},
     h("h2", {}, h("code", {}, visible(names.queries[query] ?? "")), " ", say("looksAt")),
-    rows.length > 1 && h("p", { class: "dim" }, both.map((r, i) => `${"AB"[i]} = ${named(r)}`).join("   ")),
+    rows.length > 1 && h("p", { class: "dim" }, both.map((r, i) => `${"AB"[i]} = ${named(r)}`).join(", ")),
+    rows.length > 1 && h("p", { class: "moved" }, `${say("moved")}: `, KINDS.map((kind) =>
+      h("span", {}, h("i", { class: `swatch ${kind}` }), `${say(kind)} `, h("strong", {}, figure(moved(rows, kind)))))),
     h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": say("strongestKeys") }, h("table", { class: "split" },
       h("thead", {}, h("tr", {}, rows.length > 1 && h("th", {}, ""), h("th", { class: "words" }, say("key")), h("th", {}, ""),
         ...KINDS.map((kind) => h("th", {}, say(kind))), h("th", {}, say("score")), h("th", {}, say("weight")))),
@@ -147,6 +149,18 @@ function bars(both: Reading[], rows: Row[], query: number): HTMLElement {
         KINDS.map((kind) => h("td", {}, figure(row.kinds[kind][key]!))),
         h("td", {}, h("strong", {}, figure(row.score[key]!))), h("td", {}, figure(row.weight[key]!, 3)))))))),
     h("p", { class: "dim" }, state().raw === undefined ? say("centeredSaid") : ""));
+}
+
+/** How far a kind is from what it was, the root of the mean square over the keys that are seen. */
+function moved([a, b]: Row[], kind: Kind): number {
+  let [sum, count] = [0, 0];
+  a!.kinds[kind].forEach((value, key) => {
+    const other = b!.kinds[kind][key];
+    if (other === undefined || !Number.isFinite(a!.score[key]!) || !Number.isFinite(b!.score[key]!)) return;
+    sum += (value - other) ** 2;
+    count += 1;
+  });
+  return Math.sqrt(sum / (count || 1));
 }
 
 /** The three kinds for every key; of a second reading dashed. */
