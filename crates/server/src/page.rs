@@ -24,7 +24,7 @@ use axum::{
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::json;
 use tokio::sync::oneshot;
-use whatwhere_lab::view::{self, Answer, Opening, Parameters, View, folder::Folders};
+use whatwhere_lab::view::{self, Answer, MOST_BYTES, Opening, Parameters, View, folder::Folders};
 use whatwhere_training::Run;
 
 use crate::{Refusal, Shared, body::Json, routes::json_response};
@@ -104,6 +104,12 @@ impl Open {
             self.views.drain(..self.views.len().saturating_sub(KEPT - 1));
             let view = View::open(run, opening).map_err(refused)?;
             self.views.push((id.clone(), view));
+            // Long texts are kept for as long as one of the longest would fill, the last one always.
+            let bytes =
+                |views: &[(String, View)]| views.iter().map(|(_, v)| v.bytes()).sum::<usize>();
+            while self.views.len() > 1 && bytes(&self.views) > MOST_BYTES {
+                self.views.remove(0);
+            }
         }
         Ok(id)
     }

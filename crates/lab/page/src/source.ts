@@ -92,7 +92,7 @@ export class Kept<T> {
   }
 }
 
-const kept = new Kept<Packed>(160);
+const kept = new Kept<Packed>(96);
 
 /** A packed answer, or the one of before. */
 export function packed(

@@ -21,7 +21,7 @@ mod weights;
 
 use serde::Serialize;
 
-pub use opened::{Opening, View};
+pub use opened::{MOST_BYTES, Opening, View};
 pub use packed::Packed;
 pub use page::{SCRIPT, STYLE, page};
 pub use parameters::Parameters;

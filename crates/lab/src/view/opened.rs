@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Bytes of what attentions read that one view may hold.
-const MOST_BYTES: usize = 2 << 30;
+pub const MOST_BYTES: usize = 2 << 30;
 
 /// Which run is to read what.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
@@ -89,6 +89,12 @@ impl View {
         }
         let reading = Reading::of(Reader::Held(run), &asked)?;
         Ok(Self { reading, kept: Mutex::default() })
+    }
+
+    /// Bytes of what its attentions read, most of what it holds.
+    pub fn bytes(&self) -> usize {
+        let seen = self.reading.seen().iter();
+        seen.map(|seen| seen.input.x.dims().iter().product::<usize>() * size_of::<f32>()).sum()
     }
 
     /// Answers a question; see [`super`].
