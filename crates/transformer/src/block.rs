@@ -82,8 +82,9 @@ pub(crate) enum State<'a> {
     Together(Together<'a>),
     /// Inputs of the attention in earlier segments, at most so many.
     Segment(&'a mut Option<Tensor<3>>, usize),
-    /// What self-attention and attention to the encoder are called with, for looking inside.
-    Inputs(&'a mut Vec<Input>),
+    /// What self-attention and attention to the encoder are called with, for looking inside, and the position of the first
+    /// token.
+    Inputs(&'a mut Vec<Input>, usize),
 }
 
 /// Keys and values of one block.
@@ -358,7 +359,8 @@ fn attend<P: Project>(
 ) -> Result<Tensor<3>, whatwhere_attention::Error> {
     match state {
         State::None => attention.forward_by(linears, input),
-        State::Inputs(inputs) => {
+        State::Inputs(inputs, first) => {
+            input.first = *first;
             inputs.push(input.clone());
             attention.forward_by(linears, input)
         }
@@ -390,7 +392,7 @@ fn attend_memory<P: Project>(
     if let State::Cache(cache) = state {
         return attention.decode_by(linears, input, &mut cache.cross);
     }
-    if let State::Inputs(inputs) = state {
+    if let State::Inputs(inputs, _) = state {
         inputs.push(input.clone());
     }
     attention.forward_by(linears, input)

@@ -168,7 +168,7 @@ impl Model {
         let mut seeds = Seeds::new(mode.seed);
         match (&self.encoder, &self.decoder) {
             (Some(encoder), None) => {
-                self.read(encoder, tokens, &mut seeds, mode.path, States::None)
+                self.read(encoder, tokens, 0, &mut seeds, mode.path, States::None)
             }
             (_, Some(_)) => {
                 let memory = self.memory(source, &mut seeds, mode.path)?;
@@ -247,7 +247,7 @@ impl Model {
         match (&self.encoder, source) {
             (None, None) => Ok(None),
             (Some(encoder), Some(source)) => {
-                let states = self.read(encoder, source, seeds, path, States::None)?;
+                let states = self.read(encoder, source, 0, seeds, path, States::None)?;
                 Ok(Some(Memory { states, lengths: source.lengths.clone() }))
             }
             (Some(_), None) => {
@@ -263,6 +263,7 @@ impl Model {
         &self,
         encoder: &Stack,
         tokens: &Sequences,
+        first: usize,
         seeds: &mut Seeds,
         path: Path,
         states: States,
@@ -279,7 +280,7 @@ impl Model {
             path,
         };
         let int8 = self.int8.as_deref().map(|int8| &int8.encoder[..]);
-        let out = encoder.forward(x, 0, &mut pass, states, int8)?;
+        let out = encoder.forward(x, first, &mut pass, states, int8)?;
         *seeds = pass.seeds;
         Ok(out)
     }

@@ -51,7 +51,8 @@ pub(crate) enum States<'a> {
     Caches(&'a mut [BlockCache]),
     Together(&'a mut [Sequence<'a>]),
     Segments(&'a mut [Option<Tensor<3>>], usize),
-    Inputs(&'a mut [Vec<Input>]),
+    /// What attentions are called with, the first position at the given one.
+    Inputs(&'a mut [Vec<Input>], usize),
 }
 
 impl Stack {
@@ -153,15 +154,15 @@ impl Stack {
         if self.projects_last { [None, projection] } else { [projection, None] }
     }
 
-    /// What encodings that are added to embeddings contribute to what the first attention reads, given the embeddings: the
-    /// rest of it is the tokens'.
-    pub fn place_share(&self, embeddings: Tensor<3>) -> Result<Tensor<3>, Error> {
+    /// What encodings that are added to embeddings contribute to what the first attention reads, given the embeddings, the
+    /// first of which stands at `first`: the rest of it is the tokens'.
+    pub fn place_share(&self, embeddings: Tensor<3>, first: usize) -> Result<Tensor<3>, Error> {
         let path = Path::Auto;
         let [early, late] = self.projections();
         let mut whole = projected(embeddings, early, path);
         let mut part = Tensor::zeros(whole.dims(), &whole.device());
         for position in &self.position {
-            part = position.embed(part, 0)?;
+            part = position.embed(part, first)?;
         }
         whole = whole + part.clone();
         if let Some(norm) = &self.embedding_norm {
@@ -198,7 +199,7 @@ impl Stack {
                 States::Caches(caches) => State::Cache(&mut caches[layer]),
                 States::Together(sequences) => State::Together(Together::new(sequences, layer)),
                 States::Segments(pasts, length) => State::Segment(&mut pasts[layer], *length),
-                States::Inputs(inputs) => State::Inputs(&mut inputs[layer]),
+                States::Inputs(inputs, first) => State::Inputs(&mut inputs[layer], *first),
             };
             let int8 = int8.filter(|_| pass.path != Path::Composed);
             x = block.forward(x, pass, state, int8.map(|int8| &int8[layer % int8.len()]))?;
