@@ -55,8 +55,12 @@ impl Model {
                 return Err(Error::Input(reason));
             };
             let count = attention.settings().heads;
-            let weight = attention.output.weight.clone(); // [heads · value_dim, width]
-            attention.output.weight = weight.map(|weight| {
+            let Some(output) = attention.output.as_mut() else {
+                let reason = "nothing is projected behind these heads; one cannot be left out";
+                return Err(Error::Input(reason.into()));
+            };
+            let weight = output.weight.clone(); // [heads · value_dim, width]
+            output.weight = weight.map(|weight| {
                 let [rows, _] = weight.dims();
                 let own = |row: usize| row * count / rows == removed.head;
                 let kept: Vec<f32> =
