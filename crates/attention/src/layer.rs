@@ -14,7 +14,8 @@ use whatwhere_kernels::attention::{
 use whatwhere_settings::Refuses;
 
 use crate::{
-    AttentionBias, AttentionLinears, AttentionSettings, Error, Input, Path, Projections, QkNormLayer,
+    AttentionBias, AttentionLinears, AttentionSettings, Error, Input, Path, Projections,
+    QkNormLayer,
     cache::Kept,
     call::{Call, Focus, flat, present, value},
     centers::CenterLayer,
@@ -78,8 +79,7 @@ impl AttentionSettings {
             query: compares.then(|| inner(heads)),
             key: compares.then(|| inner(kv_heads)),
             value: mixes.then(|| inner(kv_heads)),
-            output: mixes
-                .then(|| linear(heads * head_dim, width, self.bias == AttentionBias::All)),
+            output: mixes.then(|| linear(heads * head_dim, width, self.bias == AttentionBias::All)),
             query_norm: norm(heads),
             key_norm: norm(kv_heads),
             score: self.score.build(&sizes, device)?,

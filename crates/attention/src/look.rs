@@ -145,7 +145,8 @@ mod tests {
                 burn::tensor::TensorData::new(made.out, [2, 4, 7, 4]),
                 &device,
             );
-            let out = layer.output.as_ref().unwrap().forward(out.swap_dims(1, 2).reshape([2, 7, 16]));
+            let out =
+                layer.output.as_ref().unwrap().forward(out.swap_dims(1, 2).reshape([2, 7, 16]));
             let expected = slice(layer.forward(Input::new(x)).unwrap());
             close(&slice(out), &expected, position.name());
         }

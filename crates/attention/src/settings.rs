@@ -196,19 +196,24 @@ impl AttentionSettings {
         };
         let refuse = |reason: &str| Err(Error::setting("projections", name, reason));
         if sizes.heads * sizes.head_dim != sizes.width || sizes.kv_heads != sizes.heads {
-            return refuse("states that are not projected are cut into heads as they are; leave kv_heads and head_dim out");
+            return refuse(
+                "states that are not projected are cut into heads as they are; leave kv_heads and head_dim out",
+            );
         }
         match (self.projections, self.bias) {
             (_, AttentionBias::None) | (Projections::Compared, AttentionBias::Qkv) => {}
             (Projections::Compared, _) => {
-                return refuse("there is no projection of the output to have a bias; use bias = \"qkv\"");
+                return refuse(
+                    "there is no projection of the output to have a bias; use bias = \"qkv\"",
+                );
             }
             _ => return refuse("there is no projection to have a bias; use bias = \"none\""),
         }
         match self.position.iter().find(|position| position.projects()) {
             None => Ok(()),
             Some(position) => {
-                let reason = "its vectors go through the layer's projections; use projections = \"all\"";
+                let reason =
+                    "its vectors go through the layer's projections; use projections = \"all\"";
                 Err(Error::combination(position.name(), "projections", reason))
             }
         }
@@ -346,7 +351,10 @@ mod tests {
             ("qk_norm_kind = 'layer'", "qk_norm_kind = layer: without a norm"),
             ("bias = 'kv'", "unknown variant `kv`, expected one of `none`, `qkv`, `all`"),
             ("soft_cap = -1.0", "soft_cap = -1"),
-            ("projections = 'none'\nhead_dim = 8", "projections = none: states that are not projected"),
+            (
+                "projections = 'none'\nhead_dim = 8",
+                "projections = none: states that are not projected",
+            ),
             ("projections = 'compared'\nkv_heads = 2", "projections = compared: states that"),
             ("projections = 'none'\nbias = 'qkv'", "there is no projection to have a bias"),
             ("projections = 'compared'\nbias = true", "no projection of the output to have a bias"),

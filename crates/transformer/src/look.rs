@@ -22,6 +22,9 @@ impl Model {
         source: Option<&Sequences>,
         tokens: &Sequences,
     ) -> Result<Vec<AttentionInput>, Error> {
+        if let Some(recurrent) = &self.recurrent {
+            return self.recurrent_attention_inputs(recurrent, source, tokens);
+        }
         let mut seen = Vec::new();
         let mut memory = None;
         if let Some(encoder) = &self.encoder {
@@ -51,6 +54,9 @@ impl Model {
 
     /// The attention of a layer, if there is one at this site.
     pub fn attention(&self, site: Site, layer: usize) -> Option<&Attention> {
+        if let Some(recurrent) = &self.recurrent {
+            return recurrent.attention().filter(|_| site == Site::Cross && layer == 0);
+        }
         let stack = if site == Site::Encoder { &self.encoder } else { &self.decoder };
         let block = stack.as_ref()?.block(layer)?;
         match site {

@@ -228,11 +228,7 @@ mod layer {
     }
 
     impl PositionLayer for DisentangledLayer {
-        fn add_projected_terms(
-            &self,
-            call: &mut Call,
-            key: Option<&Linear>,
-        ) -> Result<(), Error> {
+        fn add_projected_terms(&self, call: &mut Call, key: Option<&Linear>) -> Result<(), Error> {
             if self.settings.content_to_position {
                 let [left, right] = self.reach(call);
                 let key = self.projections.first().or(key).expect("settings ask for one");

@@ -194,11 +194,7 @@ pub trait PositionLayer {
     }
 
     /// Adds the terms of vectors that go through the layer's projection of keys, which settings cannot lay out.
-    fn add_projected_terms(
-        &self,
-        _call: &mut Call,
-        _key: Option<&Linear>,
-    ) -> Result<(), Error> {
+    fn add_projected_terms(&self, _call: &mut Call, _key: Option<&Linear>) -> Result<(), Error> {
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 mod classes;
 mod generation;
 mod int8;
+mod recurrent;
 mod settings;
 mod weights;
 
@@ -345,7 +346,13 @@ fn weights_of_every_layer_mix_the_values_to_what_the_layer_gives() {
         for seen in inputs {
             let (attention, x) = (model.attention(seen.site, seen.layer).unwrap(), seen.input.x);
             let weights = attention.weights(Input::new(x.clone())).unwrap(); // [2, 4, 9, 9]
-            let v = attention.value.as_ref().unwrap().forward(x.clone()).reshape([2, 9, 2, 4]).swap_dims(1, 2);
+            let v = attention
+                .value
+                .as_ref()
+                .unwrap()
+                .forward(x.clone())
+                .reshape([2, 9, 2, 4])
+                .swap_dims(1, 2);
             let grouped = [0, 0, 1, 1].map(|head| v.clone().narrow(1, head, 1)).to_vec();
             let mixed = weights.matmul(Tensor::cat(grouped, 1));
             let mixed = mixed.swap_dims(1, 2).reshape([2, 9, 16]);

@@ -191,7 +191,9 @@ impl Recurrence<'_> {
                     let cells = match (cell, before) {
                         (Cell::Gru, _) => &[][..],
                         (Cell::Lstm, None) => &first[width..],
-                        (Cell::Lstm, Some(at)) => &steps.beside[(i * length + at) * width..][..width],
+                        (Cell::Lstm, Some(at)) => {
+                            &steps.beside[(i * length + at) * width..][..width]
+                        }
                     };
                     cell.back(cell::Back {
                         gates: &steps.gates[(i * length + token) * wide..][..wide],

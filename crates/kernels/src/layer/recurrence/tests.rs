@@ -112,12 +112,8 @@ fn gradients_are_slopes_of_the_definition() {
         let d_out = numbers(call.out_len(), 5);
         let (out, steps) = call.forward(gates, first).unwrap();
         let made = call.backward(first, &out, &steps, &d_out).unwrap();
-        let plain = || Plain {
-            call,
-            gates: wide(gates),
-            first: wide(first),
-            weight: wide(call.weight),
-        };
+        let plain =
+            || Plain { call, gates: wide(gates), first: wide(first), weight: wide(call.weight) };
         type Slot = for<'a, 'b> fn(&'a mut Plain<'b>) -> &'a mut Vec<f64>;
         let slots: [(Slot, &[f32]); 3] = [
             (|plain| &mut plain.gates, &made.gates),
