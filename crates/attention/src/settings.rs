@@ -155,6 +155,17 @@ impl AttentionSettings {
         Ok(Heads { width, heads, kv_heads, head_dim })
     }
 
+    /// Weights of all projections.
+    pub fn projection_weights(&self) -> Result<usize, Error> {
+        let Heads { width, heads, kv_heads, head_dim } = self.sizes()?;
+        let compared = width * (heads + kv_heads) * head_dim;
+        Ok(match self.projections {
+            Projections::All => 2 * compared,
+            Projections::Compared => compared,
+            Projections::None => 0,
+        })
+    }
+
     /// Refuses settings out of range, and choices that have no meaning together.
     pub fn check(&self) -> Result<(), Error> {
         let sizes = self.sizes()?;

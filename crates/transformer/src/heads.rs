@@ -21,6 +21,8 @@ impl Model {
         let mut heads = Vec::new();
         // Of a recurrent model with attention these are the only ones.
         let cross = self.recurrent.as_ref().and_then(|recurrent| recurrent.attention());
+        // Behind heads without a projection none can be left out.
+        let cross = cross.filter(|cross| cross.output.is_some());
         let count = cross.map_or(0, |cross| cross.settings().heads);
         heads.extend((0..count).map(|head| Head { site: Site::Cross, layer: 0, head }));
         let stacks: [(_, &[Site]); 2] =

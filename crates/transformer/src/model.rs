@@ -270,6 +270,7 @@ impl Model {
     ) -> Result<Tensor<3>, Error> {
         let x = self.checked_embed(tokens, path)?;
         let mut pass = Pass {
+            first: 0,
             lengths: tokens.lengths.as_deref(),
             tokens,
             prefixes: None,
@@ -299,6 +300,7 @@ impl Model {
         let x = self.checked_embed(tokens, path)?;
         // Padding stands at the end, where a causal pattern hides it.
         let mut pass = Pass {
+            first,
             lengths: None,
             tokens,
             prefixes: tokens.prefixes.as_deref(),

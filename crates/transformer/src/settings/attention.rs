@@ -32,6 +32,7 @@ impl ModelSettings {
         }
         if self.recurrent.is_some() {
             table.insert("heads".into(), toml::Value::Integer(1));
+            table.extend(self.attends.score().map(|score| ("score".into(), score.into())));
         }
         table.extend(common.map(|(key, value)| (key.clone(), value.clone())));
         table.extend(own.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));

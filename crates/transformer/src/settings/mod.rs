@@ -34,7 +34,8 @@ pub struct ModelSettings {
     /// Whether a recurrent encoder reads both ways, each with half the width; default false.
     #[serde(skip_serializing_if = "is_default")]
     pub bidirectional: bool,
-    /// When a recurrent decoder attends to the source, as `cross` says, by default with one head; default `none`.
+    /// When a recurrent decoder attends to the source, as `cross` says, by default with one head and the score it was published
+    /// with; default `none`.
     #[serde(skip_serializing_if = "is_default")]
     pub attends: Attends,
     /// With `attends = "after"`, whether what was joined goes into the next step, too; default false.

@@ -38,10 +38,21 @@ pub enum Attends {
     /// Never: the last state of the source is all it knows (Cho et al. 2014; Sutskever et al. 2014, <https://arxiv.org/abs/1409.3215>).
     #[default]
     None,
-    /// Before each step, by the state before; what is found goes into the recurrence (Bahdanau et al. 2015, <https://arxiv.org/abs/1409.0473>).
+    /// Before each step, by the state before; what is found goes into the recurrence; `additive` by default (Bahdanau et al. 2015, <https://arxiv.org/abs/1409.0473>).
     Before,
-    /// After each step, by the new state; what is found joins it behind the recurrence (Luong et al. 2015, <https://arxiv.org/abs/1508.04025>).
+    /// After each step, by the new state; what is found joins it behind the recurrence; `dot` by default (Luong et al. 2015, <https://arxiv.org/abs/1508.04025>).
     After,
+}
+
+impl Attends {
+    /// The score that it was published with.
+    pub(super) fn score(self) -> Option<&'static str> {
+        match self {
+            Self::None => None,
+            Self::Before => Some("additive"),
+            Self::After => Some("dot"),
+        }
+    }
 }
 
 /// Settings that a recurrent model does not have, and why.
@@ -90,6 +101,40 @@ impl ModelSettings {
             (None, _) | (_, Family::Encoder) => 0,
             (Some(_), Family::Decoder | Family::EncoderDecoder) => self.layers,
         }
+    }
+
+    /// Weights that a token meets in the matrices of a recurrent encoder and decoder, those of attention aside.
+    pub fn recurrent_weights(&self) -> [usize; 2] {
+        let Some(kind) = self.recurrent else { return [0; 2] };
+        let (gates, width) = (kind.cell().gates(), self.width);
+        let stack = |layers: usize, own: usize| -> usize {
+            let from = |layer: usize| if layer == 0 { self.embedding_channels() } else { width };
+            (0..layers).map(|layer| gates * own * (from(layer) + own)).sum()
+        };
+        let encoder = match self.bidirectional {
+            true => 2 * stack(self.recurrent_encoder_layers(), width / 2),
+            false => stack(self.recurrent_encoder_layers(), width),
+        };
+        let join = if self.attends == Attends::None { 0 } else { 2 * width * width };
+        let feeds = self.attends == Attends::Before || self.input_feeding;
+        let feed = if feeds { gates * width * width } else { 0 };
+        [encoder, stack(self.recurrent_decoder_layers(), width) + join + feed]
+    }
+
+    /// Values for each token that the backward pass of a recurrent encoder and decoder keeps, and the most that one layer's
+    /// needs beside them.
+    pub fn recurrent_activations(&self) -> [[usize; 2]; 2] {
+        let Some(kind) = self.recurrent else { return [[0; 2]; 2] };
+        let (gates, width) = (kind.cell().gates(), self.width);
+        // Gates as asked and as they were, what stands beside them, and states as they come out and go on.
+        let layer = 2 * gates * width + 4 * width;
+        let encoder = self.recurrent_encoder_layers();
+        let decoder = self.recurrent_decoder_layers();
+        let joined = if self.attends == Attends::None { 0 } else { 8 * width };
+        let feeds = self.attends == Attends::Before || self.input_feeding;
+        let fed = if feeds { 2 * gates * width } else { 0 };
+        let most = |layers: usize| if layers > 0 { 2 * gates * width + 4 * width } else { 0 };
+        [[encoder * layer, most(encoder)], [decoder * layer + joined + fed, most(decoder)]]
     }
 
     /// Refuses what has no meaning in a recurrent model, or without one.
@@ -270,6 +315,7 @@ mod tests {
             let cross = settings.attention(Site::Cross, 0).unwrap();
             (cross.projections, cross.heads)
         };
+        assert_eq!(of(""), (Projections::None, 1));
         assert_eq!(of("score = 'additive'"), (Projections::Compared, 1));
         assert_eq!(of("score = 'general'"), (Projections::None, 1));
         assert_eq!(of("score = 'dot', heads = 2, projections = 'all'"), (Projections::All, 2));

@@ -117,7 +117,11 @@ fn writing_token_by_token_equals_one_pass() {
                 "{}\nalternate = [{{ pattern = {{ kind = 'window', left = 3 }} }}, {{}}]",
                 attention(&position)
             );
-            let model = settings(family, &extra).build(3, &device).unwrap();
+            let cross = match family {
+                "decoder" => "",
+                _ => "\ncross = { pattern = { kind = 'window', left = 2, right = 1 } }",
+            };
+            let model = settings(family, &(extra + cross)).build(3, &device).unwrap();
             let mut source = rows(2, 7);
             source.lengths = Some(vec![7, 4]);
             let source = (family == "encoder_decoder").then_some(&source);

@@ -248,6 +248,41 @@ fn weights_of_the_alignment_mix_the_source_to_what_is_found() {
     assert!(message.contains("has no weights to look at"), "{message}");
 }
 
+/// The same setting in a Transformer.
+#[test]
+fn blocks_without_projections_agree_on_both_paths_and_in_steps() {
+    for family in ["decoder", "encoder", "encoder_decoder"] {
+        for projections in ["compared", "none"] {
+            for more in ["", ", score = 'general'", ", qk_norm = true, position = 'alibi'"] {
+                let text = format!(
+                    "family = '{family}'\nvocabulary = 11\nwidth = 16\nlayers = 2\nfeed_forward = 24\n\
+                     attention = {{ heads = 2, projections = '{projections}'{more} }}"
+                );
+                let settings = settings(&text);
+                let model = shaken(&settings, &Device::flex().autodiff());
+                let [fused, composed] =
+                    [Path::Fused, Path::Composed].map(|path| pass(&model, path, None));
+                assert_close(&fused.0, &composed.0, &text);
+                for ((name, fused), (_, composed)) in fused.1.iter().zip(&composed.1) {
+                    let most = composed.iter().fold(1.0, |most: f32, d| most.max(d.abs()));
+                    let far = fused.iter().zip(composed).map(|(a, b)| (a - b).abs() / most);
+                    assert!(far.fold(0.0, f32::max) < 1e-4, "{name} {text}");
+                }
+                if family == "encoder" {
+                    continue;
+                }
+                let model = shaken(&settings, &Device::flex());
+                let (source, tokens) = inputs(&model);
+                let whole = model.forward(source.as_ref(), &tokens, Mode::default()).unwrap();
+                let mut state = model.start(source.as_ref()).unwrap();
+                let steps = [0..4, 4..5, 5..9]
+                    .map(|range| model.step(&places(&tokens, range), &mut state).unwrap());
+                assert_close(&values(Tensor::cat(steps.to_vec(), 1)), &values(whole), &text);
+            }
+        }
+    }
+}
+
 #[test]
 fn what_a_recurrence_cannot_do_is_refused() {
     let device = Device::flex();
