@@ -60,6 +60,7 @@ impl Attention {
         let (layout, learned) = self.layout(input, call)?;
         let mut weights = Vec::with_capacity(WEIGHTS);
         for linear in [&self.query, &self.key, &self.value, &self.output] {
+            let linear = linear.as_ref().expect("a plain layer has its projections");
             weights.extend(operands(linear));
         }
         weights.push(Operand::new(learned));
@@ -98,6 +99,24 @@ impl Project for Linear {
             Path::Auto | Path::Fused => fused_project(self, x.clone()),
         };
         fused.unwrap_or_else(|| self.forward(x))
+    }
+}
+
+/// Rows as they are, where there is no layer.
+impl Project for Option<Linear> {
+    fn project_all<const N: usize>(
+        linears: [&Self; N],
+        x: Tensor<3>,
+        path: Path,
+    ) -> [Tensor<3>; N] {
+        let all: Vec<&Linear> = linears.iter().filter_map(|linear| linear.as_ref()).collect();
+        match <[&Linear; N]>::try_from(all) {
+            Ok(all) => Linear::project_all(all, x, path),
+            Err(_) => linears.map(|linear| match linear {
+                Some(linear) => linear.project(x.clone(), path),
+                None => x.clone(),
+            }),
+        }
     }
 }
 

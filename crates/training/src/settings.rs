@@ -244,6 +244,11 @@ impl RunSettings {
 
     /// Why a prefix cannot be seen in both directions.
     fn refused_prefix(&self) -> Result<Option<&'static str>, Error> {
+        if self.model.recurrent.is_some() {
+            return Ok(Some(
+                "a recurrence reads a prefix from the left as everything else; use next_token",
+            ));
+        }
         if self.model.segment_memory > 0 {
             return Ok(Some(
                 "each segment would have a prefix of its own; use model.segment_memory = 0",

@@ -64,6 +64,8 @@ pub struct Cross {
 
 /// What a block is told besides its stream.
 pub(crate) struct Pass<'a> {
+    /// The position of the first token.
+    pub(crate) first: usize,
     pub(crate) lengths: Option<&'a [usize]>,
     pub(crate) tokens: &'a Sequences,
     pub(crate) prefixes: Option<&'a [usize]>,
@@ -237,6 +239,7 @@ impl Block {
         let norms = self.norms(&cross.norm, &cross.output_norm);
         self.residual(Around::new(x), norms, outer, pass.path, |x| {
             let mut input = Input::new(x);
+            input.first = pass.first;
             input.memory = Some(memory.states.clone());
             input.key_lengths = memory.lengths.clone();
             input.seed = seed;

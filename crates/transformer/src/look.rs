@@ -34,6 +34,9 @@ impl Model {
         tokens: &Sequences,
         first: usize,
     ) -> Result<(Vec<AttentionInput>, Tensor<3>), Error> {
+        if let Some(recurrent) = &self.recurrent {
+            return self.recurrent_look(recurrent, source, tokens, first);
+        }
         let mut seen = Vec::new();
         let (mut memory, mut last) = (None, None);
         if let Some(encoder) = &self.encoder {
@@ -64,6 +67,9 @@ impl Model {
 
     /// The attention of a layer, if there is one at this site.
     pub fn attention(&self, site: Site, layer: usize) -> Option<&Attention> {
+        if let Some(recurrent) = &self.recurrent {
+            return recurrent.attention().filter(|_| site == Site::Cross && layer == 0);
+        }
         let stack = if site == Site::Encoder { &self.encoder } else { &self.decoder };
         let block = stack.as_ref()?.block(layer)?;
         match site {

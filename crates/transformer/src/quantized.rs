@@ -54,6 +54,10 @@ impl ModelSettings {
     /// The parameters that int8 weights replace, and whether each is a table, whose rows are quantized, or a linear layer,
     /// whose columns are.
     pub fn quantized_parameters(&self) -> Result<BTreeMap<String, bool>, Error> {
+        if self.recurrent.is_some() {
+            let reason = "a recurrence has no int8 layers; use f32";
+            return Err(Error::setting("weights", "int8", reason));
+        }
         let mut naming = Naming::default();
         self.assemble(&Device::flex())?.visit(&mut naming);
         Ok(naming.found)

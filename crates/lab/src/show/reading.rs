@@ -149,6 +149,11 @@ impl<'a> Reading<'a> {
             Family::Encoder => "An encoder",
             Family::EncoderDecoder => "An encoder-decoder",
         };
+        let recurrent = settings.model.recurrent;
+        let family = recurrent.map_or_else(
+            || family.to_owned(),
+            |kind| format!("{} {family}", format!("{kind:?}").to_uppercase()),
+        );
         let (layers, width) = (settings.model.layers, settings.model.width);
         let (count, step) = (self.run.model().size(), self.run.step);
         vec![format!(

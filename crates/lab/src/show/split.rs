@@ -104,7 +104,8 @@ fn added_places(
 ) -> Result<(Option<Parts>, Option<String>), Error> {
     let model = reading.run().model();
     let stack = if seen.site == Site::Encoder { &model.encoder } else { &model.decoder };
-    let stack: &Stack = stack.as_ref().expect("its attention was called");
+    // A recurrent model has none, and adds nothing to embeddings.
+    let Some(stack): Option<&Stack> = stack.as_ref() else { return Ok((None, None)) };
     if stack.position.is_empty() {
         return Ok((None, None));
     }
