@@ -50,21 +50,21 @@ impl Attention {
                 format!("its tokens see each other; read it in one step, found {read} tokens");
             return Err(Error::setting("prefix", prefix, reason));
         }
-        let (path, x) = (input.path, input.x.clone());
+        let (way, x) = (input.way(), input.x.clone());
         let AttentionLinears { query, key, value, output } = linears;
         let (q, made) = match (&input.memory, &cache.kept) {
             (None, _) => {
-                let [q, k, v] = P::project_all([query, key, value], x, path);
+                let [q, k, v] = P::project_all([query, key, value], x, way);
                 (q, Some([k, v]))
             }
-            (Some(_), Some(_)) => (query.project(x, path), None),
+            (Some(_), Some(_)) => (query.project(x, way), None),
             (Some(memory), None) => {
-                let made = P::project_all([key, value], memory.clone(), path);
-                (query.project(x, path), Some(made))
+                let made = P::project_all([key, value], memory.clone(), way);
+                (query.project(x, way), Some(made))
             }
         };
         let mixed = self.decode_between(&input, q, made, cache)?;
-        Ok(output.project(mixed, path))
+        Ok(output.project(mixed, way))
     }
 
     /// What stands between the projections of [`Self::decode`], from queries and, unless the cache holds those of a memory,
