@@ -117,19 +117,19 @@ impl Attention {
     ) -> Result<Tensor<3>, Error> {
         self.check(&input)?;
         let AttentionLinears { query, key, value, output } = linears;
-        let (path, own) = (input.path, input.memory.is_none() && input.past.is_none());
+        let (way, own) = (input.way(), input.memory.is_none() && input.past.is_none());
         let (memory, first_key) = memory(&mut input);
         let [q, k, v] = match own {
-            true => P::project_all([query, key, value], memory, path),
+            true => P::project_all([query, key, value], memory, way),
             false => {
-                let [k, v] = P::project_all([key, value], memory, path);
-                [query.project(input.x.clone(), path), k, v]
+                let [k, v] = P::project_all([key, value], memory, way);
+                [query.project(input.x.clone(), way), k, v]
             }
         };
         let (q, k) = (self.as_queries(q), self.as_keys(k));
         let v = self.split(v, self.sizes.kv_heads);
         let mixed = self.mix(&input, input.first, q, Kept::whole(k, v, first_key))?;
-        Ok(output.project(mixed, path))
+        Ok(output.project(mixed, way))
     }
 
     /// Everything between the projections, heads side by side again.
@@ -228,6 +228,7 @@ impl Attention {
         let mut call = terms.map(Arc::<dyn kernels::Pattern>::from(pattern), |slot| {
             value(slot, array(slot).expect("a layer has what its settings name"), shape.heads)
         });
+        call.precision = input.precision;
         let deviation = self.settings.pattern.deviation();
         call.focus = focus
             .zip(deviation)

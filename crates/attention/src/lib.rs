@@ -103,7 +103,7 @@ pub use decode::AttentionLinears;
 pub use error::Error;
 pub use heads::{Heads, Sizes};
 #[cfg(feature = "burn")]
-pub use input::{Input, Path};
+pub use input::{Input, Path, Way};
 #[cfg(feature = "burn")]
 pub use layer::{Attention, attend};
 #[cfg(feature = "burn")]

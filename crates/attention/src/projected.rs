@@ -3,12 +3,12 @@
 
 use burn::{module::Param, nn::Linear, tensor::Tensor};
 use whatwhere_kernels::{
-    Pooled,
+    Pooled, Precision,
     layer::{self, HeadLayout, QuantizedLinear},
 };
 
 use crate::{
-    Attention, Error, Heads, Input, Path, Sizes,
+    Attention, Error, Heads, Input, Path, Sizes, Way,
     bridge::{Operand, operation, untracked},
     fused::Layout,
 };
@@ -16,12 +16,15 @@ use crate::{
 /// A linear layer: the model's own in f32, or an int8 copy of it.
 pub trait Project: Sized {
     /// Several layers over the same rows `[batch, length, from]`, in one pass over their weights where nothing learns.
-    fn project_all<const N: usize>(linears: [&Self; N], x: Tensor<3>, path: Path)
-    -> [Tensor<3>; N];
+    fn project_all<const N: usize>(
+        linears: [&Self; N],
+        x: Tensor<3>,
+        way: impl Into<Way>,
+    ) -> [Tensor<3>; N];
 
     /// One layer.
-    fn project(&self, x: Tensor<3>, path: Path) -> Tensor<3> {
-        let [out] = Self::project_all([self], x, path);
+    fn project(&self, x: Tensor<3>, way: impl Into<Way>) -> Tensor<3> {
+        let [out] = Self::project_all([self], x, way);
         out
     }
 }
@@ -34,6 +37,7 @@ pub struct Projected {
     layout: Layout,
     sizes: Heads,
     call: Sizes,
+    precision: Precision,
 }
 
 /// Queries, keys, values and what was mixed of them, all `[batch, heads, length, head_dim]`.
@@ -65,8 +69,8 @@ impl Attention {
         }
         weights.push(Operand::new(learned));
         let weights: Option<Vec<Operand>> = weights.into_iter().collect();
-        let sizes = self.sizes();
-        Ok(weights.map(|weights| (Projected { layout, sizes, call }, weights)))
+        let (sizes, precision) = (self.sizes(), input.precision);
+        Ok(weights.map(|weights| (Projected { layout, sizes, call, precision }, weights)))
     }
 }
 
@@ -84,19 +88,21 @@ impl Project for Linear {
     fn project_all<const N: usize>(
         linears: [&Self; N],
         x: Tensor<3>,
-        path: Path,
+        way: impl Into<Way>,
     ) -> [Tensor<3>; N] {
-        let fused = match path {
+        let way = way.into();
+        let fused = match way.path {
             Path::Composed => None,
-            Path::Auto | Path::Fused => fused_project_all(linears, x.clone()),
+            Path::Auto | Path::Fused => fused_project_all(linears, x.clone(), way.precision),
         };
-        fused.unwrap_or_else(|| linears.map(|linear| linear.project(x.clone(), path)))
+        fused.unwrap_or_else(|| linears.map(|linear| linear.project(x.clone(), way)))
     }
 
-    fn project(&self, x: Tensor<3>, path: Path) -> Tensor<3> {
-        let fused = match path {
+    fn project(&self, x: Tensor<3>, way: impl Into<Way>) -> Tensor<3> {
+        let way = way.into();
+        let fused = match way.path {
             Path::Composed => None,
-            Path::Auto | Path::Fused => fused_project(self, x.clone()),
+            Path::Auto | Path::Fused => fused_project(self, x.clone(), way.precision),
         };
         fused.unwrap_or_else(|| self.forward(x))
     }
@@ -125,7 +131,7 @@ impl Project for QuantizedLinear {
     fn project_all<const N: usize>(
         linears: [&Self; N],
         x: Tensor<3>,
-        _path: Path,
+        _way: impl Into<Way>,
     ) -> [Tensor<3>; N] {
         let [batch, length, _] = x.dims();
         let x = Operand::new(x).expect("int8 copies are made of models on the CPU");
@@ -144,6 +150,7 @@ impl Project for QuantizedLinear {
 fn fused_project_all<const N: usize>(
     linears: [&Linear; N],
     x: Tensor<3>,
+    precision: Precision,
 ) -> Option<[Tensor<3>; N]> {
     if x.is_autodiff() {
         return None;
@@ -152,8 +159,9 @@ fn fused_project_all<const N: usize>(
     let x = Operand::new(x)?;
     let weights: Option<Vec<Operand>> = linears.into_iter().flat_map(operands).collect();
     let weights = weights?;
-    let calls: [layer::Linear; N] =
-        std::array::from_fn(|i| linear(weights[2 * i].values(), weights[2 * i + 1].values(), from));
+    let calls: [layer::Linear; N] = std::array::from_fn(|i| {
+        linear(weights[2 * i].values(), weights[2 * i + 1].values(), from, precision)
+    });
     let mut outs = calls.map(|call| Pooled::uncleared(batch * length * call.to));
     let slices = outs.each_mut().map(|out| &mut **out);
     layer::Linear::forward_all(calls.each_ref(), x.values(), slices).ok()?;
@@ -163,19 +171,19 @@ fn fused_project_all<const N: usize>(
     }))
 }
 
-fn fused_project(projection: &Linear, x: Tensor<3>) -> Option<Tensor<3>> {
+fn fused_project(projection: &Linear, x: Tensor<3>, precision: Precision) -> Option<Tensor<3>> {
     let [batch, length, from] = x.dims();
     let [weight, bias] = operands(projection);
     let operands = [Operand::new(x)?, weight?, bias?];
     let [x, weight, bias] = operands.each_ref().map(Operand::values);
-    let call = linear(weight, bias, from);
+    let call = linear(weight, bias, from, precision);
     let to = call.to;
     let mut out = Pooled::uncleared(batch * length * to);
     call.forward(x, &mut out).ok()?;
     Some(operation(operands, [batch, length, to], out, move |seen| {
         const CHECKED: &str = "the forward pass has checked the same call";
         let [x, weight, bias] = seen.operands;
-        let call = linear(weight, bias, from);
+        let call = linear(weight, bias, from, precision);
         let mut d_x = Pooled::uncleared(x.len());
         call.backward(seen.d_out, &mut d_x, false).expect(CHECKED);
         let [d_weight, d_bias] = weight_gradients(&call, x, seen.d_out).expect(CHECKED);
@@ -184,9 +192,14 @@ fn fused_project(projection: &Linear, x: Tensor<3>) -> Option<Tensor<3>> {
 }
 
 /// A projection of weight and bias, the latter empty if there is none.
-pub fn linear<'a>(weight: &'a [f32], bias: &'a [f32], from: usize) -> layer::Linear<'a> {
+pub fn linear<'a>(
+    weight: &'a [f32],
+    bias: &'a [f32],
+    from: usize,
+    precision: Precision,
+) -> layer::Linear<'a> {
     let to = weight.len() / from.max(1);
-    layer::Linear { from, to, weight, bias: (!bias.is_empty()).then_some(bias) }
+    layer::Linear { from, to, weight, bias: (!bias.is_empty()).then_some(bias), precision }
 }
 
 impl Projected {
@@ -203,7 +216,7 @@ impl Projected {
         bias: &[f32],
         heads: usize,
     ) -> Result<Pooled, Error> {
-        let linear = linear(weight, bias, self.sizes.width);
+        let linear = linear(weight, bias, self.sizes.width, self.precision);
         let mut rows = Pooled::uncleared(x.len() / self.sizes.width * linear.to);
         linear.forward(x, &mut rows)?;
         let mut out = Pooled::uncleared(rows.len());
@@ -230,7 +243,7 @@ impl Projected {
         let v = self.project(x, vw, vb, kv_heads)?;
         let (out, lse) = self.layout.forward([&q, &k, &v, learned])?;
         let joined = self.join(&out, heads)?;
-        let output = linear(ow, ob, heads * head_dim);
+        let output = linear(ow, ob, heads * head_dim, self.precision);
         let mut made = Pooled::uncleared(x.len() / self.sizes.width * output.to);
         output.forward(&joined, &mut made)?;
         Ok((made, Compared { q, k, v, out, lse }))
@@ -249,7 +262,7 @@ impl Projected {
         };
         let Heads { width, heads, kv_heads, head_dim } = self.sizes;
         let Compared { q, k, v, out, lse } = kept;
-        let output = linear(ow, ob, heads * head_dim);
+        let output = linear(ow, ob, heads * head_dim, self.precision);
         let joined = self.join(out, heads)?;
         let [d_ow, d_ob] = weight_gradients(&output, &joined, d_made)?;
         let mut d_joined = joined;
@@ -269,7 +282,7 @@ impl Projected {
         {
             let rows = self.join(&d, heads)?;
             drop(d);
-            let linear = linear(weight, bias, width);
+            let linear = linear(weight, bias, width, self.precision);
             linear.backward(&rows, &mut d_x, i > 0)?;
             d_weights.extend(weight_gradients(&linear, x, &rows)?);
         }

@@ -7,11 +7,12 @@ use burn::{
     tensor::{Device, Tensor},
 };
 use whatwhere_attention::{
-    Attention, AttentionLinears, AttentionSettings, Cache, Input, Path,
+    Attention, AttentionLinears, AttentionSettings, Cache, Input, Path, Way,
     bridge::Operand,
     position::PositionModule,
     projected::{self, Project},
 };
+use whatwhere_kernels::Precision;
 
 use crate::{
     Error, FeedForward, Memory, ModelSettings, Norm, NormPlace, Recompute, ResidualKind, Sequences,
@@ -74,6 +75,13 @@ pub(crate) struct Pass<'a> {
     pub(crate) position: Option<Arc<[PositionModule]>>,
     pub(crate) seeds: Seeds,
     pub(crate) path: Path,
+    pub(crate) precision: Precision,
+}
+
+impl Pass<'_> {
+    pub(crate) fn way(&self) -> Way {
+        Way { path: self.path, precision: self.precision }
+    }
 }
 
 /// What a block keeps between calls.
@@ -160,17 +168,17 @@ impl Block {
             ResidualKind::Sequential | ResidualKind::ParallelTwoNorms => &self.feed_forward_norm,
         };
         let norms = self.norms(norm, &self.feed_forward_output_norm);
-        let (seed, path) = (pass.seeds.next(), pass.path);
+        let (seed, path, way) = (pass.seeds.next(), pass.path, pass.way());
         if path != Path::Composed
             && int8.is_none()
-            && let Some(out) = self.fused_feed_forward(&around, norms, seed)?
+            && let Some(out) = self.fused_feed_forward(&around, norms, seed, way.precision)?
         {
             return Ok(out);
         }
         self.residual(around, norms, seed, path, |x| {
             Ok(match int8 {
-                None => self.feed_forward.forward(x, path),
-                Some(int8) => self.feed_forward.forward_by(int8.feed_forward(), x, path),
+                None => self.feed_forward.forward(x, way),
+                Some(int8) => self.feed_forward.forward_by(int8.feed_forward(), x, way),
             })
         })
     }
@@ -211,6 +219,7 @@ impl Block {
             input.seed = seed;
             input.position = pass.position.clone();
             input.path = pass.path;
+            input.precision = pass.precision;
             input
         };
         let norms = self.norms(&self.attention_norm, &self.attention_output_norm);
@@ -244,6 +253,7 @@ impl Block {
             input.key_lengths = memory.lengths.clone();
             input.seed = seed;
             input.path = pass.path;
+            input.precision = pass.precision;
             match int8 {
                 None => attend_memory(&cross.attention, cross.attention.linears(), input, state),
                 Some(int8) => attend_memory(&cross.attention, int8.cross(), input, state),
@@ -272,8 +282,11 @@ impl Block {
         around: &Around,
         norms: Norms<&Norm>,
         seed: Option<u64>,
+        precision: Precision,
     ) -> Result<Option<Tensor<3>>, Error> {
-        let Some((sublayer, weights)) = self.feed_forward.projected() else { return Ok(None) };
+        let Some((sublayer, weights)) = self.feed_forward.projected(precision) else {
+            return Ok(None);
+        };
         let recomputes = self.recompute == Recompute::Block;
         self.fused::<_, { AROUND + 6 }>(around, norms, sublayer, weights, seed, recomputes)
     }

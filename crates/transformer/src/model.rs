@@ -8,6 +8,7 @@ use burn::{
     tensor::{Device, Tensor, TensorData},
 };
 use whatwhere_attention::Path;
+use whatwhere_kernels::Precision;
 use whatwhere_settings::Refuses;
 
 use crate::{
@@ -50,6 +51,9 @@ pub struct Model {
     /// Int8 weights, if it computes with such.
     #[module(skip)]
     int8: Option<Arc<QuantizedModel>>,
+    /// What it computes products in.
+    #[module(skip)]
+    precision: Precision,
 }
 
 /// How a model is called.
@@ -111,6 +115,7 @@ impl ModelSettings {
             settings: self.clone(),
             scales_embeddings: self.scales_embeddings()?,
             int8: None,
+            precision: Precision::F32,
         })
     }
 }
@@ -131,6 +136,17 @@ impl Model {
 
     pub(crate) fn int8(&self) -> Option<&Arc<QuantizedModel>> {
         self.int8.as_ref()
+    }
+
+    /// What it computes products in, forward and backward.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// The same, computing products in this precision; weights stay f32. [`Self::logits`] are products in f32 either way.
+    pub fn with_precision(mut self, precision: Precision) -> Self {
+        self.precision = precision;
+        self
     }
 
     /// The same with these int8 weights, or with f32 ones.
@@ -289,6 +305,7 @@ impl Model {
             position: None,
             seeds: *seeds,
             path,
+            precision: self.precision,
         };
         let int8 = self.int8.as_deref().map(|int8| &int8.encoder[..]);
         let out = encoder.forward(x, first, &mut pass, states, int8)?;
@@ -319,6 +336,7 @@ impl Model {
             position: None,
             seeds,
             path,
+            precision: self.precision,
         };
         decoder.forward(x, first, &mut pass, states, int8.map(|int8| &int8.decoder[..]))
     }

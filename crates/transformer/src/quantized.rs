@@ -15,7 +15,10 @@ use burn::{
 };
 use rayon::prelude::*;
 use whatwhere_attention::{AttentionLinears, bridge::Operand};
-use whatwhere_kernels::layer::{Int8Values, Linear, QuantizedLinear};
+use whatwhere_kernels::{
+    Precision,
+    layer::{Int8Values, Linear, QuantizedLinear},
+};
 use whatwhere_settings::Refuses;
 
 use crate::{
@@ -139,9 +142,13 @@ pub fn quantized(
 ) -> Result<QuantizedLinear, Error> {
     let layer = match (is_table, shape) {
         (true, [_, width]) => QuantizedLinear::logits(values, *width),
-        (false, [from, to]) => {
-            QuantizedLinear::new(&Linear { from: *from, to: *to, weight: values, bias: None })
-        }
+        (false, [from, to]) => QuantizedLinear::new(&Linear {
+            from: *from,
+            to: *to,
+            weight: values,
+            bias: None,
+            precision: Precision::F32,
+        }),
         _ => {
             let reason = format!("has shape {shape:?}, expected two sizes");
             return Err(Error::Parameter { name: name.into(), reason });

@@ -6,7 +6,7 @@ use burn::{
     tensor::{Device, Tensor},
 };
 use whatwhere_attention::{
-    Heads, Input, Path,
+    Heads, Input, Path, Way,
     position::{PositionLayer, PositionModule},
     projected::Project,
 };
@@ -132,7 +132,7 @@ impl Stack {
         states: &States,
     ) -> Result<Tensor<3>, Error> {
         let [early, late] = self.projections();
-        x = projected(x, early, pass.path);
+        x = projected(x, early, pass.way());
         for position in &self.position {
             x = match states {
                 States::Together(sequences) => {
@@ -145,7 +145,7 @@ impl Stack {
             x = norm.forward(x, pass.path);
         }
         x = drop(x, self.dropout, pass.seeds.next());
-        Ok(projected(x, late, pass.path))
+        Ok(projected(x, late, pass.way()))
     }
 
     /// The projection of the embeddings, if it stands before what is added to them, and if it stands after that.
@@ -159,7 +159,7 @@ impl Stack {
     pub fn place_share(&self, embeddings: Tensor<3>, first: usize) -> Result<Tensor<3>, Error> {
         let path = Path::Auto;
         let [early, late] = self.projections();
-        let mut whole = projected(embeddings, early, path);
+        let mut whole = projected(embeddings, early, path.into());
         let mut part = Tensor::zeros(whole.dims(), &whole.device());
         for position in &self.position {
             part = position.embed(part, first)?;
@@ -211,9 +211,9 @@ impl Stack {
     }
 }
 
-fn projected(x: Tensor<3>, projection: Option<&Linear>, path: Path) -> Tensor<3> {
+fn projected(x: Tensor<3>, projection: Option<&Linear>, way: Way) -> Tensor<3> {
     match projection {
         None => x,
-        Some(projection) => projection.project(x, path),
+        Some(projection) => projection.project(x, way),
     }
 }

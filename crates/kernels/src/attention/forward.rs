@@ -142,7 +142,7 @@ fn mix(
     let attention = head.attention();
     let value_dim = attention.shape.value_dim;
     let Region { rows, cols } = region.clone();
-    attention.simd.run(Matmul {
+    attention.product(Matmul {
         rows: rows.len(),
         cols: value_dim,
         inner: cols.end.min(values.len() / value_dim) - cols.start,

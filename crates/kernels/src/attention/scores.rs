@@ -50,7 +50,7 @@ impl Head<'_> {
                 let tile = PairwiseTile { region, form, queries: prepared, keys };
                 pairwise.scores(simd, tile, scores);
             }
-            (_, Some(cols)) => simd.run(Matmul {
+            (_, Some(cols)) => attention.product(Matmul {
                 rows: region.rows.len(),
                 cols: region.cols.len(),
                 inner: width,

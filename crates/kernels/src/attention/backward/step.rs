@@ -65,7 +65,7 @@ impl Step<'_> {
         );
         let key = self.keys.range.start;
         for region in self.outline.regions() {
-            simd.run(Matmul {
+            attention.product(Matmul {
                 rows: region.rows.len(),
                 cols: region.cols.len(),
                 inner: value_dim,
@@ -158,7 +158,7 @@ impl Step<'_> {
                     let d_learned = &mut learned.score;
                     pairwise.backward(simd, tile, d_scores, d_queries, d_keys, d_learned);
                 }
-                _ => simd.run(Matmul {
+                _ => attention.product(Matmul {
                     rows: rows.len(),
                     cols: width,
                     inner: cols.end.min(self.keys.range.len()).max(cols.start) - cols.start,
@@ -190,7 +190,7 @@ fn product_over_rows(
     width: usize,
     out: &mut [f32],
 ) {
-    head.attention().simd.run(Matmul {
+    head.attention().product(Matmul {
         rows: half.cols.len(),
         cols: width,
         inner: half.rows.len(),
