@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::{
     Error,
-    attention::{Bias, Feature, Relative, Score, Shape, pattern::Pattern},
+    attention::{Arrangement, Bias, Feature, Relative, Score, Shape, pattern::Pattern},
     error::{expect_len, expect_range},
     simd::Simd,
 };
@@ -48,6 +48,8 @@ pub struct Call<T, P> {
     pub relative_values: Option<Relative<T>>,
     /// The instruction set to run on; [`Simd::detect`] unless a test or benchmark forces another.
     pub simd: Simd,
+    /// How pairs are brought into tiles; as costs less unless a test or benchmark forces another.
+    pub arrangement: Arrangement,
 }
 
 /// Luong's local-p: weights are multiplied by `exp(−(key − center)² / (2 deviation²))` and not renormalised.
@@ -107,6 +109,7 @@ impl<T, P> Call<T, P> {
             dropout: None,
             relative_values: None,
             simd: Simd::detect(),
+            arrangement: Arrangement::default(),
         }
     }
 
@@ -172,7 +175,7 @@ impl<T, P> Call<T, P> {
             centers: f(Name::new("focus", "centers"), centers),
             deviation: *deviation,
         });
-        let Self { shape, first_query, first_key, capacity, soft_cap, dropout, simd, .. } = *self;
+        let Self { shape, first_query, first_key, capacity, soft_cap, dropout, .. } = *self;
         Call {
             shape,
             first_query,
@@ -187,7 +190,8 @@ impl<T, P> Call<T, P> {
             focus,
             dropout,
             relative_values,
-            simd,
+            simd: self.simd,
+            arrangement: self.arrangement,
         }
     }
 
