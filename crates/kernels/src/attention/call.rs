@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::{
     Error, Precision,
-    attention::{Bias, Feature, Relative, Score, Shape, pattern::Pattern},
+    attention::{Arrangement, Bias, Feature, Relative, Score, Shape, pattern::Pattern},
     error::{expect_len, expect_range},
     simd::{Simd, matmul::Matmul},
 };
@@ -50,6 +50,8 @@ pub struct Call<T, P> {
     pub simd: Simd,
     /// What products over channels, queries and keys are computed in; those of tables by distance are in f32.
     pub precision: Precision,
+    /// How pairs are brought into tiles; as costs less unless a test or benchmark forces another.
+    pub arrangement: Arrangement,
 }
 
 /// Luong's local-p: weights are multiplied by `exp(−(key − center)² / (2 deviation²))` and not renormalised.
@@ -110,6 +112,7 @@ impl<T, P> Call<T, P> {
             relative_values: None,
             simd: Simd::detect(),
             precision: Precision::F32,
+            arrangement: Arrangement::default(),
         }
     }
 
@@ -186,6 +189,7 @@ impl<T, P> Call<T, P> {
             precision,
             ..
         } = *self;
+        let Self { shape, first_query, first_key, capacity, soft_cap, dropout, .. } = *self;
         Call {
             shape,
             first_query,
@@ -202,6 +206,8 @@ impl<T, P> Call<T, P> {
             relative_values,
             simd,
             precision,
+            simd: self.simd,
+            arrangement: self.arrangement,
         }
     }
 

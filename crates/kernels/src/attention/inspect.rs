@@ -7,7 +7,9 @@ use std::ops::Range;
 
 use crate::{
     Error,
-    attention::{Attention, Inputs, Output, head::Head, plan::Plan},
+    attention::{
+        Attention, Inputs, Output, biases::Terms, head::Head, places::Places, plan::Plan,
+    },
     error::{expect_len, expect_range},
     memory::scratch::Scratch,
     parallel,
@@ -221,21 +223,31 @@ impl Inspection<'_> {
     ) {
         let simd = self.attention.simd;
         let Scratch {
-            queries: prepared, relative, key_rows, key_cols, scores, factors, terms, ..
+            queries: prepared,
+            relative,
+            copied,
+            key_rows,
+            key_cols,
+            scores,
+            factors,
+            terms,
+            entries,
+            ..
         } = scratch;
         let scores = scores.sized(TILE * TILE);
         let factors = factors.sized(TILE * TILE);
         let lse = &self.lse[self.attention.shape.row_head(head.batch, head.head)];
         for rows in tiles(queries) {
-            let queries = head.queries(rows.clone(), prepared, relative);
+            let queries = head.queries(Places::Run(rows.clone()), copied, prepared, relative);
             for key_range in tiles(keys.clone()) {
                 for (rows, outline) in head.visible_above(rows.clone(), key_range.clone()) {
                     let keys = head.keys(key_range.clone(), &queries, key_rows, key_cols);
-                    head.scores(queries.from(0), &keys, &outline, scores, None, terms);
+                    let work = &mut Terms { terms, entries };
+                    head.scores(queries.from(0), &keys, &outline, scores, None, work);
                     for region in outline.regions() {
                         let lse = &lse[rows.start..];
                         simd.run(Weights { region: region.clone(), scores, lse });
-                        if head.factors(rows.start, key_range.start, &region, factors) {
+                        if head.factors(queries.from(0), &keys, &region, factors) {
                             simd.run(Multiply { region: region.clone(), values: scores, factors });
                         }
                         let real = region.cols.end.min(key_range.len()) - region.cols.start;
