@@ -113,13 +113,14 @@ impl Project for Option<Linear> {
     fn project_all<const N: usize>(
         linears: [&Self; N],
         x: Tensor<3>,
-        path: Path,
+        way: impl Into<Way>,
     ) -> [Tensor<3>; N] {
+        let way = way.into();
         let all: Vec<&Linear> = linears.iter().filter_map(|linear| linear.as_ref()).collect();
         match <[&Linear; N]>::try_from(all) {
-            Ok(all) => Linear::project_all(all, x, path),
+            Ok(all) => Linear::project_all(all, x, way),
             Err(_) => linears.map(|linear| match linear {
-                Some(linear) => linear.project(x.clone(), path),
+                Some(linear) => linear.project(x.clone(), way),
                 None => x.clone(),
             }),
         }

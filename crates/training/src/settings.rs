@@ -161,6 +161,10 @@ impl RunSettings {
                 reason,
             ));
         }
+        if training.precision != Precision::F32 && self.model.recurrent.is_some() {
+            let reason = "a recurrence computes in f32; leave it out";
+            return Err(Error::setting("training.precision", "bf16", reason));
+        }
         training.schedule.check()?;
         training.optimizer.check()?;
         if let Some(lora) = &training.lora {

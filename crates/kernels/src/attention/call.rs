@@ -187,9 +187,9 @@ impl<T, P> Call<T, P> {
             dropout,
             simd,
             precision,
+            arrangement,
             ..
         } = *self;
-        let Self { shape, first_query, first_key, capacity, soft_cap, dropout, .. } = *self;
         Call {
             shape,
             first_query,
@@ -206,8 +206,7 @@ impl<T, P> Call<T, P> {
             relative_values,
             simd,
             precision,
-            simd: self.simd,
-            arrangement: self.arrangement,
+            arrangement,
         }
     }
 

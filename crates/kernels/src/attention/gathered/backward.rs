@@ -85,7 +85,8 @@ impl Backward<'_> {
         let (simd, shape) = (attention.simd, attention.shape);
         let (dim, value_dim) = (shape.head_dim, shape.value_dim);
         let Chunk { batch, head, queries: list, turn, d_q, d_k, d_v, learned } = chunk;
-        let (_keys, _values) = (InTurn::guard(std::slice::from_ref(d_k)), InTurn::guard(std::slice::from_ref(d_v)));
+        let (_keys, _values) =
+            (InTurn::guard(std::slice::from_ref(d_k)), InTurn::guard(std::slice::from_ref(d_v)));
         let head = self.plan.head(batch, head);
         let (width, places, all_keys) = (head.width(), Places::List(list), 0..shape.keys);
         let learned = learned.head(&head, &places, &all_keys);
@@ -150,8 +151,9 @@ impl Backward<'_> {
                     outline,
                 };
                 step.run(&head, &all_keys, learned, scratch);
-                let Scratch { d_keys, d_values, d_raw, row, d_keys_of_head, d_values_of_head, .. } =
-                    &mut *scratch;
+                let Scratch {
+                    d_keys, d_values, d_raw, row, d_keys_of_head, d_values_of_head, ..
+                } = &mut *scratch;
                 let d_raw = d_raw.zeroed(list.len() * dim);
                 keys_backward(&head, learned, list.clone(), raw, d_keys, d_raw, row);
                 list.add_rows(d_raw, dim, d_keys_of_head);
@@ -163,9 +165,7 @@ impl Backward<'_> {
         let Scratch { d_queries, d_relative, d_raw, row, .. } = &mut *scratch;
         let d_raw = d_raw.zeroed(list.len() * dim);
         let raw = places.rows(head.q, dim, &mut copied_keys);
-        queries_backward(
-            &head, learned, places.clone(), raw, d_queries, d_relative, d_raw, row,
-        );
+        queries_backward(&head, learned, places.clone(), raw, d_queries, d_relative, d_raw, row);
         places.add_rows(d_raw, dim, &mut d_q.lock().unwrap_or_else(PoisonError::into_inner));
         let (of_keys, of_values) = (touched.range(dim), touched.range(value_dim));
         d_k.at(turn, |d_k| add(&mut d_k[of_keys.clone()], &scratch.d_keys_of_head[of_keys]));

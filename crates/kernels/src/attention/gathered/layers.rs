@@ -7,10 +7,7 @@ use crate::{
     attention::{
         Attention, Inputs,
         gathered::layout::Layout,
-        pattern::{
-            Order, Part, Pattern, Tile,
-            parts::AnyOf,
-        },
+        pattern::{Order, Part, Pattern, Tile, parts::AnyOf},
         plan::Plan,
     },
     tile::{Outline, TILE, tiles},

@@ -17,7 +17,7 @@ mod cell;
 use rayon::prelude::*;
 
 use crate::{
-    Error, Pooled,
+    Error, Pooled, Precision,
     error::{expect_len, expect_lens, expect_nonzero},
     layer::Linear,
     simd::gemm::{Matrix, product},
@@ -94,7 +94,13 @@ impl Recurrence<'_> {
             }
         }
         let mut asked = Pooled::uncleared(batch * wide);
-        let of_state = Linear { from: width, to: wide, weight: self.weight, bias: None };
+        let of_state = Linear {
+            from: width,
+            to: wide,
+            weight: self.weight,
+            bias: None,
+            precision: Precision::F32,
+        };
         let per_gates = (length * wide).max(1);
         let per_beside = (length * width).max(1);
         for token in self.order() {
