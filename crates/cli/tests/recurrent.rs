@@ -134,6 +134,10 @@ fn a_recurrent_language_model_writes_and_is_written_out() {
         message.contains("attention.position = \"polar\": a recurrence has no self-attention"),
         "{message}"
     );
+    let settings: Vec<&str> = settings.into_iter().chain(["training.precision=bf16"]).collect();
+    let args = ["train", "--preset", "tiny", "--data", "text.txt", "--out", "rounded"];
+    let message = refusal(at, &args.into_iter().chain(sets(&settings)).collect::<Vec<_>>());
+    assert!(message.contains("precision = bf16: a recurrence computes in f32"), "{message}");
 }
 
 #[test]
