@@ -82,7 +82,7 @@ bad, unknown = openai.BadRequestError, openai.NotFoundError
 refused(unknown, 404, "no model is called", complete, model="other", prompt="a")
 refused(unknown, 404, "no model is called", client.models.retrieve, model="other")
 for part, arguments in [
-    ("found 21", {"logprobs": 21}),
+    ("logprobs = 21", {"logprobs": 21}),
     ("suffix", {"suffix": "x"}),
     ("best_of", {"best_of": 3}),
     ("n = 99", {"n": 99}),
@@ -98,7 +98,7 @@ refused(bad, 400, "encoder", complete, model="blanks", prompt="a")
 refused(bad, 400, "no chat template", chat, model="words", messages=messages)
 refused(bad, 400, "messages", chat, model="chat", messages=[])
 refused(bad, 400, "tools", chat, model="chat", messages=messages, tools=[{"type": "function", "function": {"name": "f"}}])
-refused(bad, 400, "role", chat, model="chat", messages=[{"role": "ghost", "content": "boo"}])
+refused(bad, 400, "ghost", chat, model="chat", messages=[{"role": "ghost", "content": "boo"}])
 refused(bad, 400, "dimensions", embed, model="words", input="a", dimensions=10**4)
 refused(bad, 400, "one stack", embed, model="pair", input="a")
 expect(complete(model="words", prompt="a", max_tokens=1).usage.completion_tokens == 1, "the server lives on")

@@ -27,7 +27,7 @@ CHOICES = [
     ("Which is it: to be", [" or not to be", " and not", "?"], 0),
     ("The quality of mercy is", [" not", " strained, or so they say who never saw it"], 1),
     ("O", [" Romeo", ", she", "!!"], 2),
-    ("First Citizen:\nBefore we proceed any further, ", ["hear me speak.", "z"], 0),
+    ("First Citizen:\nBefore we proceed any further,", [" hear me speak.", "z"], 0),
 ] * 3
 TEXTS = ["All the world is a stage.", "And all the men and women merely players, " * 5, "x"]
 PROMPTS = ["ROMEO:", "My lord, ", "What"]

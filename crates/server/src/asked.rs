@@ -96,7 +96,8 @@ impl Asked {
         let stops = self.stop.clone().map(OneOrMany::into_vec).unwrap_or_default();
         let (most, longest) = STOPS;
         if stops.len() > most || stops.iter().any(|stop| stop.len() > longest) {
-            let message = format!("expected at most {most} strings of at most {longest} bytes");
+            let message =
+                format!("stop: expected at most {most} strings of at most {longest} bytes");
             return Err(Refusal::invalid("stop", message));
         }
         Ok(stops)
@@ -125,8 +126,9 @@ impl Asked {
         }
         if telling.count.is_some_and(|count| count > TOLD) {
             let found = telling.count.unwrap_or_default();
-            let message = format!("found {found}, expected 0 to {TOLD}");
-            return Err(Refusal::invalid(limit.told, message));
+            let name = limit.told;
+            let message = format!("{name} = {found}, expected 0 to {TOLD}");
+            return Err(Refusal::invalid(name, message));
         }
         check_prompt(served, &prompt)?;
         let limit = limit.tokens(served, prompt.len())?;
@@ -184,7 +186,7 @@ impl Asked {
             let id = token.parse().ok().filter(|id: &u32| (*id as usize) < vocabulary);
             let Some(id) = id.filter(|_| (-100.0..=100.0).contains(value)) else {
                 let message = format!(
-                    "found {token:?}: {value}, expected the number of a token, 0 to {}, and -100 to 100",
+                    "logit_bias: found {token:?}: {value}, expected the number of a token, 0 to {}, and -100 to 100",
                     vocabulary.saturating_sub(1)
                 );
                 return Err(Refusal::invalid("logit_bias", message));

@@ -40,7 +40,7 @@ fn bad_requests_are_refused_with_what_would_be_right() {
         (ask(json!({ "n": 9 })), 400, "n", "n = 9, expected 1 to 8"),
         (ask(json!({ "best_of": 2 })), 400, "best_of", "best_of = 2, expected n = 1"),
         (ask(json!({ "suffix": "z" })), 400, "suffix", "not supported"),
-        (ask(json!({ "logprobs": 21 })), 400, "logprobs", "found 21, expected 0 to 20"),
+        (ask(json!({ "logprobs": 21 })), 400, "logprobs", "logprobs = 21, expected 0 to 20"),
         (ask(json!({ "temperature": -0.1 })), 400, "temperature", "expected 0 to 2"),
         (ask(json!({ "temperature": "hot" })), 400, "temperature", "invalid type"),
         (ask(json!({ "temperature": 1e300 })), 400, "temperature", "expected 0 to 2"),

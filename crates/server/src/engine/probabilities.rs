@@ -18,9 +18,9 @@ impl Probability {
 
     /// Of a token that follows these logits, beside the likeliest `count`.
     pub(super) fn new(logits: &[f32], token: u32, count: usize) -> Self {
-        let peak = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let sum: f64 = logits.iter().map(|logit| f64::from(logit - peak).exp()).sum();
-        let total = f64::from(peak) + sum.ln();
+        let peak = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+        let sum: f64 = logits.iter().map(|logit| (f64::from(*logit) - peak).exp()).sum();
+        let total = peak + sum.ln();
         // One expression for all, so that the likeliest token has the same number on both sides.
         let log = |token: u32| f64::from(logits[token as usize]) - total;
         let top = best(logits, count).into_iter().map(|token| (token, log(token))).collect();
