@@ -5,7 +5,7 @@ import { h, notice, segments, select } from "./dom";
 import { onTheme } from "./color";
 import { Saved } from "./saved";
 import { Server } from "./server";
-import { busy, said } from "./said";
+import { apology, busy } from "./said";
 import { type Opening, type Reading, type Source } from "./source";
 import { go, link, listen, state } from "./state";
 import { LANGUAGES, preferred, say, speak, type Word } from "./words";
@@ -138,7 +138,7 @@ async function read(): Promise<void> {
   } catch (error) {
     if (own === turn) {
       reader();
-      main.replaceChildren(notice(said(error), "error"));
+      main.replaceChildren(apology(error));
     }
   }
 }
@@ -180,7 +180,7 @@ async function start(): Promise<void> {
     await read();
   } catch (error) {
     head();
-    main.replaceChildren(notice(said(error), "error"));
+    main.replaceChildren(apology(error));
   }
 }
 
