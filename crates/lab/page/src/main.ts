@@ -159,6 +159,10 @@ function draw(): void {
     body.append(notice(source.live && !app.runs.length ? say("noRuns") : say("nothingRead")));
     return;
   }
+  if ((name === "heads" || name === "split") && !app.a?.about.sites.length) {
+    body.append(notice(say("noScores")));
+    return;
+  }
   shown = view(app, body);
 }
 
