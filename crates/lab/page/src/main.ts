@@ -5,7 +5,7 @@ import { h, notice, segments, select } from "./dom";
 import { onTheme } from "./color";
 import { Saved } from "./saved";
 import { Server } from "./server";
-import { busy, said } from "./said";
+import { apology, busy } from "./said";
 import { type Opening, type Reading, type Source } from "./source";
 import { go, link, listen, state } from "./state";
 import { LANGUAGES, preferred, say, speak, type Word } from "./words";
@@ -138,7 +138,7 @@ async function read(): Promise<void> {
   } catch (error) {
     if (own === turn) {
       reader();
-      main.replaceChildren(notice(said(error), "error"));
+      main.replaceChildren(apology(error));
     }
   }
 }
@@ -157,6 +157,10 @@ function draw(): void {
   main.replaceChildren(intro, body);
   if (needsText && !app.a) {
     body.append(notice(source.live && !app.runs.length ? say("noRuns") : say("nothingRead")));
+    return;
+  }
+  if ((name === "heads" || name === "split") && !app.a?.about.sites.length) {
+    body.append(notice(say("noScores")));
     return;
   }
   shown = view(app, body);
@@ -180,7 +184,7 @@ async function start(): Promise<void> {
     await read();
   } catch (error) {
     head();
-    main.replaceChildren(notice(said(error), "error"));
+    main.replaceChildren(apology(error));
   }
 }
 

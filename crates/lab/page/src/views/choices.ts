@@ -3,8 +3,8 @@
 import type { App, Shown } from "../app";
 import { plot } from "../charts";
 import { paint } from "../color";
-import { h, notice, segments } from "../dom";
-import { busy, said } from "../said";
+import { h, segments } from "../dom";
+import { apology, busy } from "../said";
 import { changesOf, fields, type Changes } from "../settings";
 import { json, type Choice, type Pairs } from "../source";
 import { go, state } from "../state";
@@ -37,7 +37,7 @@ export function choices(app: App, root: HTMLElement): Shown {
     try {
       all ??= json<NonNullable<typeof all>>(await app.source.choices("choices", []));
     } catch (error) {
-      return root.replaceChildren(notice(said(error), "error"));
+      return root.replaceChildren(apology(error));
     }
     for (const one of parts) {
       const { axis } = one;
@@ -83,7 +83,7 @@ async function draw(
     figures.replaceChildren(...(axis === "position"
       ? encoding(json<Encoding>(bytes)) : pattern(json<Pattern>(bytes), choice.name)));
   } catch (error) {
-    if (own === one.turn) figures.replaceChildren(notice(said(error), "error"));
+    if (own === one.turn) figures.replaceChildren(apology(error));
   }
 }
 

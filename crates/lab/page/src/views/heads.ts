@@ -4,7 +4,7 @@ import type { App, Shown } from "../app";
 import { paint, strong } from "../color";
 import { h, notice, segments } from "../dom";
 import { chosenPlace, formatList, parseList, placeFields } from "../places";
-import { busy, said } from "../said";
+import { apology, busy } from "../said";
 import { packed, type Reading } from "../source";
 import { go, state } from "../state";
 import { Tiles } from "../tiles";
@@ -83,7 +83,7 @@ async function thumbnails(
         });
       } catch (error) {
         if (ended()) return;
-        row.append(notice(said(error), "error"));
+        row.append(apology(error));
       }
       marked(root, reading);
     }
@@ -179,7 +179,7 @@ function shown(app: App, reading: Reading, root: HTMLElement): { update: () => v
       answers.shade(weights.map((weight) => weight / most), 0, "cool");
       list.replaceChildren(named(weights, answering, most, [...rows].map((i) => choosing[i]!), backwards));
     } catch (error) {
-      if (own === turn) list.replaceChildren(notice(said(error)));
+      if (own === turn) list.replaceChildren(apology(error));
     }
   }
   void update();

@@ -3,7 +3,7 @@
 import type { App, Shown } from "../app";
 import { plot, type Curve } from "../charts";
 import { h, notice } from "../dom";
-import { said } from "../said";
+import { apology } from "../said";
 import { json } from "../source";
 import { go, state } from "../state";
 import { say } from "../words";
@@ -46,7 +46,7 @@ export function runs(app: App, root: HTMLElement): Shown {
       void follow();
       await compared.show(found.comparisons);
     } catch (error) {
-      root.replaceChildren(notice(said(error), "error"));
+      root.replaceChildren(apology(error));
     }
   }
 

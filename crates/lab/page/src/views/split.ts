@@ -4,7 +4,7 @@ import { named, type App, type Shown } from "../app";
 import { plot, type Curve } from "../charts";
 import { h, notice, select } from "../dom";
 import { chosenPlace, placeFields } from "../places";
-import { busy, said } from "../said";
+import { apology, busy } from "../said";
 import { json, packed, type Choice, type Reading } from "../source";
 import { go, index, state } from "../state";
 import { Tokens } from "../tokens";
@@ -73,7 +73,7 @@ export function split(app: App, root: HTMLElement): Shown {
         h("div", {}, bars(both, rows, query), along(both, rows), terms(rows[0]!))));
       void perHead(app, both, shares, () => own !== turn);
     } catch (error) {
-      if (own === turn) body.replaceChildren(text!.element, notice(said(error), "error"));
+      if (own === turn) body.replaceChildren(text!.element, apology(error));
     }
   }
 

@@ -2,7 +2,7 @@
 
 import type { App, Shown } from "../app";
 import { h, notice, slider } from "../dom";
-import { busy, said } from "../said";
+import { apology, busy } from "../said";
 import { json, packed, type Next, type Reading, type Told } from "../source";
 import { go, index, state } from "../state";
 import { Tokens } from "../tokens";
@@ -48,7 +48,7 @@ export function text(app: App, root: HTMLElement): Shown {
         });
       }
     } catch (error) {
-      legend.replaceWith(notice(said(error)));
+      legend.replaceWith(apology(error));
     }
   }
 
@@ -67,7 +67,7 @@ export function text(app: App, root: HTMLElement): Shown {
       const found = json<Next>(await app.source.ask(reading, "next", [["at", at], ["count", count]]));
       if (own === turn) alternatives(found, at);
     } catch (error) {
-      if (own === turn) panel.replaceChildren(notice(said(error)));
+      if (own === turn) panel.replaceChildren(apology(error));
     }
   }
 
@@ -155,7 +155,7 @@ export function text(app: App, root: HTMLElement): Shown {
       const more = await app.source.write(reading.run, prompt, 60, temperature, topP);
       go({ text: prompt + more, at }, false);
     } catch (error) {
-      panel.prepend(notice(said(error), "error"));
+      panel.prepend(apology(error));
     }
   }
 
