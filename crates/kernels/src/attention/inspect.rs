@@ -7,9 +7,7 @@ use std::ops::Range;
 
 use crate::{
     Error,
-    attention::{
-        Attention, Inputs, Output, biases::Terms, head::Head, places::Places, plan::Plan,
-    },
+    attention::{Attention, Inputs, Output, biases::Terms, head::Head, places::Places, plan::Plan},
     error::{expect_len, expect_range},
     memory::scratch::Scratch,
     parallel,

@@ -192,17 +192,8 @@ impl WithSimd for PrepareBackward<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
-        let Self {
-            preparation,
-            side,
-            places,
-            raw,
-            d_prepared,
-            d_raw,
-            d_bias,
-            d_deltas,
-            row,
-        } = self;
+        let Self { preparation, side, places, raw, d_prepared, d_raw, d_bias, d_deltas, row } =
+            self;
         let dim = preparation.attention.shape.head_dim;
         let width = preparation.attention.width(preparation.head);
         let (scale, unit) = preparation.attention.score.preparation(side);

@@ -133,12 +133,7 @@ impl Step<'_> {
     }
 
     /// `d_v += weightsᵀ d_out`, and the same for relative values, whose weights are summed by distance.
-    fn values_backward(
-        &self,
-        head: &Head,
-        learned: &mut LearnedHead,
-        scratch: &mut Scratch,
-    ) {
+    fn values_backward(&self, head: &Head, learned: &mut LearnedHead, scratch: &mut Scratch) {
         let attention = head.attention();
         let value_dim = attention.shape.value_dim;
         let weights = &scratch.scores[..];

@@ -41,8 +41,7 @@ impl<A: Pattern, B: Pattern> Pattern for And<A, B> {
     }
 
     fn shown(&self, tile: &Tile, found: &mut dyn FnMut(Range<usize>, Coverage)) {
-        let (coverage, sees) =
-            (|tile: &Tile| self.1.coverage(tile), |pair| self.1.sees(pair));
+        let (coverage, sees) = (|tile: &Tile| self.1.coverage(tile), |pair| self.1.sees(pair));
         self.0.shown(tile, &mut |keys, whole| {
             parts::narrow(&Tile { keys, ..tile.clone() }, whole, &coverage, &sees, found);
         });

@@ -74,9 +74,9 @@ impl Far {
 
 impl Pattern for Far {
     fn sees(&self, pair: Pair) -> bool {
-        pair.query.checked_sub(pair.key).is_some_and(|distance| {
-            distance > self.stride && distance.is_multiple_of(self.stride)
-        })
+        pair.query
+            .checked_sub(pair.key)
+            .is_some_and(|distance| distance > self.stride && distance.is_multiple_of(self.stride))
     }
 
     fn coverage(&self, tile: &Tile) -> Coverage {
