@@ -55,7 +55,9 @@ impl Outline {
 
     /// The outline of gathered columns, of which each strip sees some between two multiples of [`PAD`].
     pub(crate) fn gathered(rows: usize, cols: usize, strips: [(usize, usize); STRIPS]) -> Self {
-        Self { rows, cols, strips, partial: true }
+        let whole = (0, cols.next_multiple_of(PAD));
+        let partial = strips[..rows.div_ceil(STRIP)].iter().any(|strip| *strip != whole);
+        Self { rows, cols, strips, partial }
     }
 
     /// The visible regions, neighbouring strips with equal columns joined.
@@ -124,10 +126,13 @@ const CHUNK_TILES: usize = 6;
 
 /// Cuts the queries of one of `heads` heads into chunks of whole tiles.
 pub(crate) fn query_chunks(queries: usize, heads: usize) -> Vec<Range<usize>> {
-    let tiles = queries.div_ceil(TILE);
-    let wanted = TASKS.div_ceil(heads.max(1));
-    let length = tiles.div_ceil(wanted).clamp(1, CHUNK_TILES) * TILE;
+    let length = tiles_per_task(queries.div_ceil(TILE), heads) * TILE;
     (0..queries).step_by(length).map(|start| start..(start + length).min(queries)).collect()
+}
+
+/// Tiles of queries in a forward task over one of `heads` heads, each of so many tiles.
+pub(crate) fn tiles_per_task(tiles: usize, heads: usize) -> usize {
+    tiles.div_ceil(TASKS.div_ceil(heads.max(1))).clamp(1, CHUNK_TILES)
 }
 
 /// Cuts keys into at most `chunks` chunks of whole tiles that cost about the same.

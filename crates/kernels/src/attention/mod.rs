@@ -1,7 +1,7 @@
 //! Softmax attention: what a call computes, the f64 reference, and the fused passes.
 //!
 //! [`Call`] holds the choices of a call; [`mod@reference`] defines what they mean. `plan.rs` forms what all heads share,
-//! `head.rs` one head's tiles of queries and keys, `scores.rs` the final scores of a tile for every pass, `biases.rs` what biases do to a tile.
+//! `head.rs` one head's tiles of queries and keys, `scores.rs` the final scores of a tile for every pass, `biases.rs` what biases do to a tile, `gathered/` what sparse patterns show apart.
 
 mod backward;
 mod bias;

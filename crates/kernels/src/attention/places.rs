@@ -45,8 +45,9 @@ impl<'a> Places<'a> {
             Self::Run(range) => &matrix[range.start * width..range.end * width],
             Self::List(list) => {
                 let copy = copy.sized(list.len() * width);
-                for (to, row) in copy.chunks_exact_mut(width).zip(*list) {
-                    to.copy_from_slice(&matrix[*row as usize * width..][..width]);
+                for (rows, places) in runs(list) {
+                    let from = &matrix[places.start * width..places.end * width];
+                    copy[rows.start * width..rows.end * width].copy_from_slice(from);
                 }
                 copy
             }
@@ -55,11 +56,26 @@ impl<'a> Places<'a> {
 
     /// Adds rows to their places in a matrix.
     pub(crate) fn add_rows(&self, rows: &[f32], width: usize, matrix: &mut [f32]) {
-        for (row, place) in rows.chunks_exact(width).zip(self.iter()) {
-            let to = &mut matrix[place * width..][..width];
-            to.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+        let mut add = |from: Range<usize>, places: Range<usize>| {
+            let to = &mut matrix[places.start * width..places.end * width];
+            let rows = &rows[from.start * width..from.end * width];
+            to.iter_mut().zip(rows).for_each(|(sum, value)| *sum += value);
+        };
+        match self {
+            Self::Run(range) => add(0..range.len(), range.clone()),
+            Self::List(list) => runs(list).for_each(|(rows, places)| add(rows, places)),
         }
     }
+}
+
+/// The runs of neighbors in a list: which of its entries, and their places.
+fn runs(list: &[u32]) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+    let mut start = 0;
+    list.chunk_by(|a, b| b.wrapping_sub(*a) == 1).map(move |run| {
+        let (rows, place) = (start..start + run.len(), run[0] as usize);
+        start = rows.end;
+        (rows, place..place + run.len())
+    })
 }
 
 impl Buffer {

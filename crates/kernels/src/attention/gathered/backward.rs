@@ -28,7 +28,7 @@ use crate::{
 struct Chunk<'s, 'o> {
     batch: usize,
     head: usize,
-    queries: &'s [u32],
+    tiles: Range<usize>,
     /// When the chunk may add to the gradients of its key head: after those before it.
     turn: usize,
     /// `[queries, head_dim]` of the head; chunks write at their own queries.
@@ -46,8 +46,7 @@ impl Backward<'_> {
         let heads = shape.batch * shape.heads;
         let dense = self.learns_dense();
         let chunks = if dense { DENSE_CHUNKS } else { chunks_per_head(heads) };
-        let tiles = shape.queries.div_ceil(TILE).div_ceil(chunks);
-        let orders: Vec<&[u32]> = layer.order.chunks(tiles * TILE).collect();
+        let parts: Vec<Range<usize>> = layer.chunks(layer.len().div_ceil(chunks)).collect();
         let d_q = gradients.q.chunks_exact_mut(shape.queries * shape.head_dim);
         let d_q: Vec<Mutex<&mut [f32]>> = d_q.map(Mutex::new).collect();
         let d_k = gradients.k.chunks_exact_mut(shape.keys * shape.head_dim);
@@ -58,21 +57,21 @@ impl Backward<'_> {
         let per_wave = if dense { 1 } else { heads };
         for wave in (0..heads).step_by(per_wave) {
             let mut learned: Vec<Learned> = Vec::new();
-            learned.resize_with(per_wave * orders.len(), Learned::default);
+            learned.resize_with(per_wave * parts.len(), Learned::default);
             let mut chunks = Vec::with_capacity(learned.len());
             let mut slots = learned.iter_mut();
-            for (part, queries) in orders.iter().enumerate() {
+            for (part, tiles) in parts.iter().enumerate() {
                 for (index, learned) in (wave..wave + per_wave).zip(&mut slots) {
                     let (batch, head) = (index / shape.heads, index % shape.heads);
                     let kv_head = batch * shape.kv_heads + shape.kv_head(head);
-                    // In the order of the list: part by part, and in each the heads of a group.
-                    let before = if dense { head % shape.group() * orders.len() } else { 0 };
+                    // In the order of the list: part by part, and in each the heads of a group; or head by head.
                     let turn = match dense {
-                        true => before + part,
+                        true => head % shape.group() * parts.len() + part,
                         false => part * shape.group() + head % shape.group(),
                     };
                     let (d_q, d_k, d_v) = (&d_q[index], &d_k[kv_head], &d_v[kv_head]);
-                    chunks.push(Chunk { batch, head, queries, turn, d_q, d_k, d_v, learned });
+                    let tiles = tiles.clone();
+                    chunks.push(Chunk { batch, head, tiles, turn, d_q, d_k, d_v, learned });
                 }
             }
             parallel::run(chunks, |chunk, scratch| self.gathered_chunk(layer, chunk, scratch));
@@ -84,7 +83,8 @@ impl Backward<'_> {
         let attention = self.plan.attention;
         let (simd, shape) = (attention.simd, attention.shape);
         let (dim, value_dim) = (shape.head_dim, shape.value_dim);
-        let Chunk { batch, head, queries: list, turn, d_q, d_k, d_v, learned } = chunk;
+        let Chunk { batch, head, tiles, turn, d_q, d_k, d_v, learned } = chunk;
+        let list = layer.queries(tiles.clone());
         let (_keys, _values) =
             (InTurn::guard(std::slice::from_ref(d_k)), InTurn::guard(std::slice::from_ref(d_v)));
         let head = self.plan.head(batch, head);
@@ -126,8 +126,11 @@ impl Backward<'_> {
 
         let whole = head.whole();
         let mut layout = Layout::new(shape.keys);
-        for (tile, tile_rows) in Layer::tiles(list).enumerate() {
-            let first = tile * TILE;
+        let mut next = 0;
+        for tile in tiles {
+            let tile_rows = layer.queries(tile..tile + 1);
+            let first = next;
+            next += tile_rows.len();
             layout.lay(&*layer.pattern, &whole, tile_rows);
             for (list, shown, outline) in layout.tiles() {
                 touched.add(list);
@@ -154,9 +157,13 @@ impl Backward<'_> {
                 let Scratch {
                     d_keys, d_values, d_raw, row, d_keys_of_head, d_values_of_head, ..
                 } = &mut *scratch;
-                let d_raw = d_raw.zeroed(list.len() * dim);
-                keys_backward(&head, learned, list.clone(), raw, d_keys, d_raw, row);
-                list.add_rows(d_raw, dim, d_keys_of_head);
+                if head.preparation.keys_are_raw() {
+                    list.add_rows(&d_keys[..list.len() * dim], dim, d_keys_of_head);
+                } else {
+                    let d_raw = d_raw.zeroed(list.len() * dim);
+                    keys_backward(&head, learned, list.clone(), raw, d_keys, d_raw, row);
+                    list.add_rows(d_raw, dim, d_keys_of_head);
+                }
                 let d_values = &d_values[..list.len() * value_dim];
                 list.add_rows(d_values, value_dim, d_values_of_head);
             }

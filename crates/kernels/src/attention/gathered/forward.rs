@@ -1,6 +1,9 @@
 //! The forward pass over gathered keys: the softmax of each query goes on from what earlier parts left.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    ops::Range,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use super::{layers::Layer, layout::Layout};
 use crate::{
@@ -14,15 +17,15 @@ use crate::{
     },
     memory::scratch::Scratch,
     parallel,
-    tile::{TILE, query_chunks},
+    tile::{TILE, tiles_per_task},
 };
 
 /// Some queries of one head, in the order of their part.
-struct Chunk<'o, 'm> {
+struct Chunk<'r, 'm> {
     batch: usize,
     head: usize,
-    queries: &'o [u32],
-    results: &'o Mutex<Results<'m>>,
+    tiles: Range<usize>,
+    results: &'r Mutex<Results<'m>>,
 }
 
 /// The outputs and log-sum-exps of a head, which its chunks read and write at their own queries.
@@ -45,11 +48,10 @@ pub(crate) fn forward(plan: &Plan, layer: &Layer, out: &mut [f32], lse: &mut [f3
     let results: Vec<Mutex<Results>> =
         of_heads.map(|(out, lse)| Mutex::new(Results { out, lse })).collect();
     let mut chunks = Vec::new();
-    for range in query_chunks(shape.queries, heads) {
+    for tiles in layer.chunks(tiles_per_task(layer.len(), heads)) {
         for (index, results) in results.iter().enumerate() {
-            let queries = &layer.order[range.clone()];
             let (batch, head) = (index / shape.heads, index % shape.heads);
-            chunks.push(Chunk { batch, head, queries, results });
+            chunks.push(Chunk { batch, head, tiles: tiles.clone(), results });
         }
     }
     // As in tiles of neighbors, those that cost most under causal patterns come first.
@@ -64,7 +66,7 @@ fn forward_chunk(head: &Head, layer: &Layer, chunk: &Chunk, scratch: &mut Scratc
     let value_dim = attention.shape.value_dim;
     let Scratch { queries, relative, copied, copied_keys, key_rows, key_cols, values, .. } =
         scratch;
-    let places = Places::List(chunk.queries);
+    let places = Places::List(layer.queries(chunk.tiles.clone()));
     let queries = head.queries(places.clone(), copied, queries, relative);
     let mut work = Work {
         scores: scratch.scores.sized(TILE * TILE),
@@ -89,8 +91,11 @@ fn forward_chunk(head: &Head, layer: &Layer, chunk: &Chunk, scratch: &mut Scratc
     }
     let whole = head.whole();
     let mut layout = Layout::new(attention.shape.keys);
-    for (tile, rows) in Layer::tiles(chunk.queries).enumerate() {
-        let first = tile * TILE;
+    let mut next = 0;
+    for tile in chunk.tiles.clone() {
+        let rows = layer.queries(tile..tile + 1);
+        let first = next;
+        next += rows.len();
         layout.lay(&*layer.pattern, &whole, rows);
         for (list, shown, outline) in layout.tiles() {
             let list = Places::List(list);

@@ -129,10 +129,16 @@ impl Layout {
         self.shown.clear();
         for keys in self.keys.chunks(TILE) {
             let mut of_strips = [0u128; STRIPS];
-            for (column, key) in keys.iter().enumerate() {
-                let strips = self.strips[*key as usize] & !mixed;
+            let mut column = 0;
+            let strips = |key: &u32| self.strips[*key as usize] & !mixed;
+            for alike in keys.chunk_by(|a, b| strips(a) == strips(b)) {
+                // At most 96 of the 128 bits.
+                let bits = ((1 << alike.len()) - 1) << column;
+                column += alike.len();
                 for (strip, shown) in of_strips.iter_mut().enumerate() {
-                    *shown |= u128::from(strips >> strip & 1) << column;
+                    if strips(&alike[0]) >> strip & 1 == 1 {
+                        *shown |= bits;
+                    }
                 }
             }
             self.shown.push(std::array::from_fn(|row| of_strips[row / STRIP]));

@@ -11,6 +11,8 @@ mod entries;
 mod forward;
 mod layers;
 mod layout;
+#[cfg(test)]
+mod tests;
 
 pub use layers::Arrangement;
 

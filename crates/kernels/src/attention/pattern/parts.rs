@@ -26,6 +26,9 @@ pub enum Order {
     Gathered {
         /// Positions between the queries of a tile.
         step: usize,
+        /// Neighbors up to the next multiple of it see alike, so that no tile should hold two such blocks in part; 1 if
+        /// there are none. It matters for a step of 1.
+        block: usize,
     },
 }
 
@@ -37,7 +40,12 @@ impl<'a> Part<'a> {
 
     /// Pairs of queries `step` positions apart with the keys they see.
     pub fn gathered(step: usize, pattern: impl Pattern + 'a) -> Self {
-        Self { pattern: Box::new(pattern), order: Order::Gathered { step } }
+        Self { pattern: Box::new(pattern), order: Order::Gathered { step, block: 1 } }
+    }
+
+    /// Pairs of queries that see alike in blocks, with the keys they see.
+    pub fn in_blocks(block: usize, pattern: impl Pattern + 'a) -> Self {
+        Self { pattern: Box::new(pattern), order: Order::Gathered { step: 1, block } }
     }
 
     /// The same of fewer pairs.
@@ -57,6 +65,8 @@ pub(super) fn of(pattern: &dyn Pattern) -> Vec<Part<'_>> {
     }
     parts
 }
+
+const CHUNK: usize = 64; // 256 B of stack, and no more work than needed on a row of a tile.
 
 /// What the first shows and the second does not.
 pub(super) struct Except<A, B>(pub(super) A, pub(super) B);
@@ -83,6 +93,20 @@ impl<A: Pattern, B: Pattern> Pattern for Except<A, B> {
                 Coverage::Partial => Coverage::Partial,
                 Coverage::Empty => Coverage::Empty,
             },
+        }
+    }
+
+    fn hide(&self, first: Pair, scores: &mut [f32]) {
+        let mut scratch = [0.0; CHUNK];
+        for (scores, key) in scores.chunks_mut(CHUNK).zip((first.key..).step_by(CHUNK)) {
+            let first = Pair { key, ..first };
+            let taken = &mut scratch[..scores.len()];
+            taken.fill(0.0);
+            self.0.hide(first, scores);
+            self.1.hide(first, taken);
+            for (score, taken) in scores.iter_mut().zip(taken) {
+                *score = if *taken == 0.0 { f32::NEG_INFINITY } else { *score };
+            }
         }
     }
 
@@ -121,30 +145,26 @@ impl Pattern for AnyOf<'_> {
     }
 
     fn hide(&self, first: Pair, scores: &mut [f32]) {
-        match self.0.split_first() {
-            None => scores.fill(f32::NEG_INFINITY),
-            Some((only, [])) => only.hide(first, scores),
-            Some((one, others)) => {
-                super::or::hide(
-                    first,
-                    scores,
-                    |first, scores| one.hide(first, scores),
-                    |first, scores| {
-                        // What none of the others shows is hidden; each is asked in turn for what is left.
-                        for (key, score) in (first.key..).zip(scores) {
-                            if !others.iter().any(|other| other.sees(Pair { key, ..first })) {
-                                *score = f32::NEG_INFINITY;
-                            }
-                        }
-                    },
-                );
-            }
-        }
+        hide_all_but(&self.0, first, scores);
     }
 
     fn shown(&self, tile: &Tile, found: &mut dyn FnMut(Range<usize>, Coverage)) {
         for pattern in &self.0 {
             pattern.shown(tile, found);
+        }
+    }
+}
+
+/// Hides what none of the patterns shows.
+fn hide_all_but(patterns: &[Box<dyn Pattern + '_>], first: Pair, scores: &mut [f32]) {
+    match patterns {
+        [] => scores.fill(f32::NEG_INFINITY),
+        [only] => only.hide(first, scores),
+        [one, others @ ..] => {
+            let one = |first, scores: &mut [f32]| one.hide(first, scores);
+            super::or::hide(first, scores, one, |first, scores| {
+                hide_all_but(others, first, scores);
+            });
         }
     }
 }

@@ -105,7 +105,7 @@ impl Pattern for Random {
     }
 
     fn parts(&self) -> Vec<Part<'_>> {
-        vec![Part::gathered(1, self)]
+        vec![Part::in_blocks(self.block, self)]
     }
 
     fn shown(&self, tile: &Tile, found: &mut dyn FnMut(Range<usize>, Coverage)) {
