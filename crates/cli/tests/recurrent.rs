@@ -123,10 +123,10 @@ fn a_recurrent_language_model_writes_and_is_written_out() {
     out(at, &args.into_iter().chain(sets(&settings)).collect::<Vec<_>>());
     let written = out(at, &["generate", "run", "what", "--tokens", "20", "--seed", "1"]);
     assert!(written.starts_with("what"), "{written}");
-    let config = out(at, &["config", "--config", "run/config.toml"]);
+    let config = out(at, &["config", "run/config.toml"]);
     assert!(config.contains("recurrent = \"lstm\""), "{config}");
     fs::write(at.join("again.toml"), &config).unwrap();
-    assert_eq!(out(at, &["config", "--config", "again.toml"]), config);
+    assert_eq!(out(at, &["config", "again.toml"]), config);
     let choices = out(at, &["config", "--choices", "recurrent"]);
     assert!(choices.contains("gru") && choices.contains("lstm"), "{choices}");
     let message = refusal(at, &["train", "--preset", "tiny", "--set", "model.recurrent=gru"]);

@@ -253,7 +253,7 @@ fn weights_of_the_alignment_mix_the_source_to_what_is_found() {
 fn blocks_without_projections_agree_on_both_paths_and_in_steps() {
     for family in ["decoder", "encoder", "encoder_decoder"] {
         for projections in ["compared", "none"] {
-            for more in ["", ", score = 'general'", ", qk_norm = true, position = 'alibi'"] {
+            for more in ["", ", score = 'general'", ", qk_norm = true, position = 't5'"] {
                 let text = format!(
                     "family = '{family}'\nvocabulary = 11\nwidth = 16\nlayers = 2\nfeed_forward = 24\n\
                      attention = {{ heads = 2, projections = '{projections}'{more} }}"
