@@ -69,6 +69,7 @@ pub(crate) fn cases() -> Vec<Case> {
         measure: Measure::Time,
         target: Some(1.0 / 2.2),
     });
+    cases.extend(sparse());
     cases.extend(features());
     let additive = both(What::Additive, 1024);
     cases.push(against_torch("additive score", additive, "additive", Some(3.0)));
@@ -92,6 +93,31 @@ fn against_burn() -> Vec<Case> {
     let tasks = tasks.into_iter().chain([512, 2048, 8192].map(|t| forward(What::Causal, t)));
     let case = |ours| Case { rival: Rival::Burn, ..against_torch("causal, burn", ours, "", None) };
     tasks.map(case).collect()
+}
+
+/// Patterns that show a little of every tile, against all that is before.
+fn sparse() -> Vec<Case> {
+    let causal = both(What::Causal, 8192);
+    let against_causal = |name: &str, what, target| Case {
+        name: format!("{name}, forward+backward, T=8192"),
+        ours: both(what, 8192),
+        rival: Rival::Ours("our causal", causal),
+        measure: Measure::Time,
+        target: Some(target),
+    };
+    vec![
+        against_causal("strided 128", What::Strided, 5.0),
+        against_causal("fixed 128, summary 8", What::Fixed, 5.0),
+        against_causal("dilated 64, step 8", What::Dilated, 5.0),
+        against_causal("BigBird: window 256, 1 global, 3 random blocks", What::BigBird, 6.0),
+        Case {
+            name: "stride √T, doubling T to 16384".into(),
+            ours: both(What::StridedRoot, 16384),
+            rival: Rival::Ours("ours, T=8192", both(What::StridedRoot, 8192)),
+            measure: Measure::Time,
+            target: Some(1.0 / 3.0),
+        },
+    ]
 }
 
 /// PoPE's price over rotary, and both against torch.

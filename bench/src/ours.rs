@@ -8,11 +8,14 @@ use whatwhere_kernels::{
     attention::{
         Angles, Attention, Bias, Buckets, Columns, Feature, FeatureKind, Gradients, Inputs, Layout,
         Magnitude, Relative, Score, Shape, alibi_slopes,
-        pattern::{Causal, Full, Pattern, Window},
+        pattern::{
+            Causal, Dilated, Draw, Fixed, Full, Global, Or, Pattern, Random, Strided, Tile, Window,
+            visible_pairs,
+        },
     },
     linear_attention::{LinearAttention, LinearGradients},
 };
-use whatwhere_random::Random;
+use whatwhere_random::Random as Numbers;
 
 const HEADS: usize = 8;
 const HEAD_DIM: usize = 64;
@@ -38,10 +41,15 @@ pub(crate) enum What {
     Polar,
     Additive,
     Linear,
+    Strided,
+    StridedRoot,
+    Fixed,
+    Dilated,
+    BigBird,
 }
 
 impl What {
-    const ALL: [(Self, &str); 10] = [
+    const ALL: [(Self, &str); 15] = [
         (Self::Causal, "causal"),
         (Self::Full, "full"),
         (Self::T5, "t5"),
@@ -52,6 +60,11 @@ impl What {
         (Self::Polar, "polar"),
         (Self::Additive, "additive"),
         (Self::Linear, "linear"),
+        (Self::Strided, "strided"),
+        (Self::StridedRoot, "strided-root"),
+        (Self::Fixed, "fixed"),
+        (Self::Dilated, "dilated"),
+        (Self::BigBird, "big-bird"),
     ];
 
     fn name(self) -> &'static str {
@@ -83,10 +96,36 @@ impl Task {
             What::Full => length * length,
             What::Window => WINDOW as f64 * (length - (WINDOW - 1) as f64 / 2.0),
             What::Additive | What::Linear => return None,
+            What::Strided | What::StridedRoot | What::Fixed | What::Dilated | What::BigBird => {
+                let whole = 0..self.length;
+                let tile = Tile { batch: 0, head: 0, queries: whole.clone(), keys: whole };
+                visible_pairs(&*self.pattern(), &tile) as f64
+            }
             _ => length * length / 2.0,
         };
         let forward = 4.0 * pairs * (HEADS * HEAD_DIM) as f64;
         Some(if self.pass == Pass::Both { 3.5 * forward } else { forward })
+    }
+
+    /// Who sees whom.
+    fn pattern(&self) -> Box<dyn Pattern> {
+        let drawn = "fits any length of the table";
+        match self.what {
+            What::Full | What::Additive => Box::new(Full),
+            What::Window => Box::new(Window { left: WINDOW - 1, right: 0 }),
+            What::Strided => Box::new(Strided::new(128).expect("a stride")),
+            What::StridedRoot => Box::new(Strided::new(self.length.isqrt()).expect("a stride")),
+            What::Fixed => Box::new(Fixed::new(128, 8).expect("a summary in the stride")),
+            What::Dilated => Box::new(Dilated::new(64, 0, 8).expect("a step")),
+            What::BigBird => {
+                let (queries, keys) = (self.length, self.length);
+                let count = 3.min(keys.div_ceil(64));
+                let draw = Draw { heads: HEADS, queries, keys, block: 64, count, seed: 0 };
+                let window = Window { left: WINDOW / 2, right: WINDOW / 2 - 1 };
+                Box::new(Or(window, Or(Random::new(draw).expect(drawn), Global::first(1))))
+            }
+            _ => Box::new(Causal { offset: 0 }),
+        }
     }
 
     /// The kind of the worker's that computes the same with the least memory, for agreement.
@@ -139,6 +178,7 @@ pub(crate) struct Problem {
     pub(crate) tensors: Vec<Tensor>,
     /// Cosines and sines, made once as a model would.
     angles: Option<Arc<Angles>>,
+    pattern: Box<dyn Pattern>,
 }
 
 /// Where a call writes.
@@ -167,7 +207,7 @@ impl Problem {
             _ => None,
         };
         let angles = frequencies.map(|f| Arc::new(Angles::new(&f, 0..task.length, 1.0)));
-        Self { task, tensors: tensors(task), angles }
+        Self { task, tensors: tensors(task), angles, pattern: task.pattern() }
     }
 
     /// The whole call, from the inputs to freshly allocated results.
@@ -259,7 +299,7 @@ impl Problem {
                     What::Shaw => &["d_keys", "d_values"],
                     What::Polar => &["d_delta"],
                     What::Additive => &["d_weight"],
-                    What::Causal | What::Full | What::Window | What::Rotary | What::Linear => &[],
+                    _ => &[],
                 };
                 results.extend(names.iter().copied().zip(&mut learned));
             }
@@ -268,12 +308,7 @@ impl Problem {
     }
 
     fn attention<'a>(&'a self, table: &'a [f32]) -> Attention<'a> {
-        let pattern: &dyn Pattern = match self.task.what {
-            What::Full | What::Additive => &Full,
-            What::Window => &Window { left: WINDOW - 1, right: 0 },
-            _ => &Causal { offset: 0 },
-        };
-        let mut attention = Attention::new(self.shape(), pattern);
+        let mut attention = Attention::new(self.shape(), &*self.pattern);
         match self.task.what {
             What::T5 | What::Alibi => {
                 let (left, right) = self.reach();
@@ -297,7 +332,7 @@ impl Problem {
                 let magnitude = Magnitude::Softplus;
                 attention.features = self.feature(FeatureKind::Polar { magnitude, delta });
             }
-            What::Causal | What::Full | What::Window | What::Linear => {}
+            _ => {}
         }
         attention
     }
@@ -356,14 +391,14 @@ fn tensors(task: Task) -> Vec<Tensor> {
         What::Additive => {
             add("weight", true, &[HEADS, HEAD_DIM], normal(10, HEADS * HEAD_DIM, 0.3));
         }
-        What::Causal | What::Full | What::Window | What::Rotary | What::Linear => {}
+        _ => {}
     }
     tensors
 }
 
 /// `len` normally distributed numbers around 0, the same on every run.
 fn normal(seed: u64, len: usize, deviation: f64) -> Vec<f32> {
-    let mut random = Random::new(&[seed]);
+    let mut random = Numbers::new(&[seed]);
     (0..len).map(|_| (deviation * random.normal()) as f32).collect()
 }
 

@@ -33,21 +33,21 @@ impl Attention {
         cache: &mut Cache,
     ) -> Result<Tensor<3>, Error> {
         self.check_decoded(&input, cache)?;
-        let (path, x) = (input.path, input.x.clone());
+        let (way, x) = (input.way(), input.x.clone());
         let AttentionLinears { query, key, value, output } = linears;
         let (q, made) = match (&input.memory, &cache.kept) {
             (None, _) => {
-                let [q, k, v] = P::project_all([query, key, value], x, path);
+                let [q, k, v] = P::project_all([query, key, value], x, way);
                 (q, Some([k, v]))
             }
-            (Some(_), Some(_)) => (query.project(x, path), None),
+            (Some(_), Some(_)) => (query.project(x, way), None),
             (Some(memory), None) => {
-                let made = P::project_all([key, value], memory.clone(), path);
-                (query.project(x, path), Some(made))
+                let made = P::project_all([key, value], memory.clone(), way);
+                (query.project(x, way), Some(made))
             }
         };
         let mixed = self.decode_between(&input, q, made, cache)?;
-        Ok(output.project(mixed, path))
+        Ok(output.project(mixed, way))
     }
 
     /// [`Self::decode_by`] for several sequences, each after its own cache: `rows` are their new tokens one after the other,
@@ -65,9 +65,9 @@ impl Attention {
                 return Err(Error::combination("memory", "several sequences", reason));
             }
         }
-        let path = sequences.first().map_or(Path::Auto, |(input, _)| input.path);
+        let way = sequences.first().map_or(Path::Auto.into(), |(input, _)| input.way());
         let AttentionLinears { query, key, value, output } = linears;
-        let made = P::project_all([query, key, value], rows, path);
+        let made = P::project_all([query, key, value], rows, way);
         let mut first = 0;
         let mut mixed = Vec::with_capacity(sequences.len());
         for (input, cache) in sequences {
@@ -76,7 +76,7 @@ impl Attention {
             mixed.push(self.decode_between(input, q, Some([k, v]), cache)?);
             first += length;
         }
-        Ok(output.project(Tensor::cat(mixed, 1), path))
+        Ok(output.project(Tensor::cat(mixed, 1), way))
     }
 
     /// Refuses what cannot be decoded.

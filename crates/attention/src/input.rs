@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
-use whatwhere_kernels::attention::pattern as kernels;
+use whatwhere_kernels::{Precision, attention::pattern as kernels};
 
 use crate::position::PositionModule;
 
@@ -38,6 +38,8 @@ pub struct Input {
     pub position: Option<Arc<[PositionModule]>>,
     /// Which path to take.
     pub path: Path,
+    /// What the kernels' products are computed in; the composed path has the framework's.
+    pub precision: Precision,
 }
 
 /// How a layer computes.
@@ -50,6 +52,22 @@ pub enum Path {
     Fused,
     /// Tensor operations of the framework.
     Composed,
+}
+
+/// How products are computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Way {
+    /// By which path.
+    pub path: Path,
+    /// In which precision, if the kernels compute them.
+    pub precision: Precision,
+}
+
+impl From<Path> for Way {
+    /// In f32.
+    fn from(path: Path) -> Self {
+        Self { path, precision: Precision::F32 }
+    }
 }
 
 impl Input {
@@ -68,6 +86,11 @@ impl Input {
             seed: None,
             position: None,
             path: Path::Auto,
+            precision: Precision::F32,
         }
+    }
+
+    pub(crate) fn way(&self) -> Way {
+        Way { path: self.path, precision: self.precision }
     }
 }

@@ -14,7 +14,8 @@ use whatwhere_kernels::attention::{
 use whatwhere_settings::Refuses;
 
 use crate::{
-    AttentionBias, AttentionLinears, AttentionSettings, Error, Input, Path, QkNormLayer,
+    AttentionBias, AttentionLinears, AttentionSettings, Error, Input, Path, Projections,
+    QkNormLayer,
     cache::Kept,
     call::{Call, Focus, flat, present, value},
     centers::CenterLayer,
@@ -33,14 +34,14 @@ use crate::{
 /// Attention of queries made from `x` to keys and values made from `x` or from a memory.
 #[derive(Module, Debug)]
 pub struct Attention {
-    /// `[width, heads · head_dim]`.
-    pub query: Linear,
-    /// `[width, kv_heads · head_dim]`.
-    pub key: Linear,
-    /// `[width, kv_heads · head_dim]`.
-    pub value: Linear,
-    /// `[heads · head_dim, width]`.
-    pub output: Linear,
+    /// `[width, heads · head_dim]`, unless queries are taken as they are.
+    pub query: Option<Linear>,
+    /// `[width, kv_heads · head_dim]`, unless keys are taken as they are.
+    pub key: Option<Linear>,
+    /// `[width, kv_heads · head_dim]`, unless values are taken as they are.
+    pub value: Option<Linear>,
+    /// `[heads · head_dim, width]`, unless what was mixed is given as it is.
+    pub output: Option<Linear>,
     /// Norm of queries, if any.
     pub query_norm: Option<QkNormLayer>,
     /// Norm of keys, if any.
@@ -71,12 +72,14 @@ impl AttentionSettings {
         let inner =
             |heads: usize| linear(width, heads * head_dim, self.bias != AttentionBias::None);
         let norm = |heads: usize| QkNormLayer::new(self, heads, head_dim, device);
+        let compares = self.projections != Projections::None;
+        let mixes = self.projections == Projections::All;
         let position = self.position.iter().map(|position| position.build(&sizes, device));
         Ok(Attention {
-            query: inner(heads),
-            key: inner(kv_heads),
-            value: inner(kv_heads),
-            output: linear(heads * head_dim, width, self.bias == AttentionBias::All),
+            query: compares.then(|| inner(heads)),
+            key: compares.then(|| inner(kv_heads)),
+            value: mixes.then(|| inner(kv_heads)),
+            output: mixes.then(|| linear(heads * head_dim, width, self.bias == AttentionBias::All)),
             query_norm: norm(heads),
             key_norm: norm(kv_heads),
             score: self.score.build(&sizes, device)?,
@@ -96,7 +99,7 @@ impl Attention {
     }
 
     /// Its own projections.
-    pub fn linears(&self) -> AttentionLinears<'_, Linear> {
+    pub fn linears(&self) -> AttentionLinears<'_, Option<Linear>> {
         let Self { query, key, value, output, .. } = self;
         AttentionLinears { query, key, value, output }
     }
@@ -114,19 +117,19 @@ impl Attention {
     ) -> Result<Tensor<3>, Error> {
         self.check(&input)?;
         let AttentionLinears { query, key, value, output } = linears;
-        let (path, own) = (input.path, input.memory.is_none() && input.past.is_none());
+        let (way, own) = (input.way(), input.memory.is_none() && input.past.is_none());
         let (memory, first_key) = memory(&mut input);
         let [q, k, v] = match own {
-            true => P::project_all([query, key, value], memory, path),
+            true => P::project_all([query, key, value], memory, way),
             false => {
-                let [k, v] = P::project_all([key, value], memory, path);
-                [query.project(input.x.clone(), path), k, v]
+                let [k, v] = P::project_all([key, value], memory, way);
+                [query.project(input.x.clone(), way), k, v]
             }
         };
         let (q, k) = (self.as_queries(q), self.as_keys(k));
         let v = self.split(v, self.sizes.kv_heads);
         let mixed = self.mix(&input, input.first, q, Kept::whole(k, v, first_key))?;
-        Ok(output.project(mixed, path))
+        Ok(output.project(mixed, way))
     }
 
     /// Everything between the projections, heads side by side again.
@@ -225,6 +228,7 @@ impl Attention {
         let mut call = terms.map(Arc::<dyn kernels::Pattern>::from(pattern), |slot| {
             value(slot, array(slot).expect("a layer has what its settings name"), shape.heads)
         });
+        call.precision = input.precision;
         let deviation = self.settings.pattern.deviation();
         call.focus = focus
             .zip(deviation)
@@ -236,7 +240,7 @@ impl Attention {
             _ => None,
         };
         for position in position {
-            position.add_projected_terms(&mut call, &self.key)?;
+            position.add_projected_terms(&mut call, self.key.as_ref())?;
         }
         Ok(call)
     }
@@ -244,7 +248,7 @@ impl Attention {
     /// The terms of encodings that ask keys.
     pub(crate) fn add_key_terms(&self, call: &mut Call, input: &Input, k: &Tensor<4>) {
         for position in input.position.as_deref().unwrap_or(&self.position) {
-            position.add_key_terms(call, k, &self.query);
+            position.add_key_terms(call, k, self.query.as_ref());
         }
     }
 

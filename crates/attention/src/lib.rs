@@ -11,7 +11,7 @@
 //! let layer = settings.build(&device)?;
 //! let out = layer.forward(Input::new(Tensor::ones([2, 10, 64], &device)))?; // [batch, length, width]
 //! let gradients = out.sum().backward();
-//! # assert!(layer.query.weight.val().grad(&gradients).is_some());
+//! # assert!(layer.query.as_ref().unwrap().weight.val().grad(&gradients).is_some());
 //! # Ok::<(), whatwhere_attention::Error>(())
 //! ```
 //!
@@ -103,7 +103,7 @@ pub use decode::AttentionLinears;
 pub use error::Error;
 pub use heads::{Heads, Sizes};
 #[cfg(feature = "burn")]
-pub use input::{Input, Path};
+pub use input::{Input, Path, Way};
 #[cfg(feature = "burn")]
 pub use layer::{Attention, attend};
 #[cfg(feature = "burn")]
@@ -116,6 +116,6 @@ pub use qk_norm::QkNormLayer;
 pub use qk_norm::{QkNorm, QkNormKind};
 pub use scaling::Scaling;
 pub use score::Score;
-pub use settings::{AttentionBias, AttentionSettings};
+pub use settings::{AttentionBias, AttentionSettings, Projections};
 #[doc(inline)]
 pub use whatwhere_kernels::attention::pattern::settings as pattern;

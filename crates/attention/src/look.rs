@@ -4,15 +4,16 @@
 //! ([`whatwhere_kernels::attention::Inspection`]), and scores compared with and without a term ([`whatwhere_kernels::attention::reference`]).
 //! A view holds q, k and v, and nothing as large as the scores.
 
-use burn::tensor::Tensor;
+use burn::{nn::Linear, tensor::Tensor};
 use whatwhere_kernels::attention as kernels;
 use whatwhere_settings::Refuses;
 
 use crate::{
-    Attention, Error, Input, QkNormLayer,
+    Attention, Error, Input, Path, QkNormLayer,
     call::Call,
     fused::Layout,
     layer::{attend, memory, sizes},
+    projected::Project as _,
     score::ScoreLayer,
 };
 
@@ -60,12 +61,14 @@ impl Attention {
     /// projections without their bias, norms with the statistics of the whole. So parts of `x` add up to those of `x`, but
     /// for the bias.
     pub fn shares(&self, part: Tensor<3>, whole: Tensor<3>) -> (Tensor<4>, Tensor<4>) {
-        let project = |linear: &burn::nn::Linear, heads: usize, norm: &Option<QkNormLayer>| {
-            let weight = linear.weight.val().unsqueeze::<3>();
-            let share = part.clone().matmul(weight);
+        let project = |linear: &Option<Linear>, heads: usize, norm: &Option<QkNormLayer>| {
+            let share = match linear {
+                None => part.clone(),
+                Some(linear) => part.clone().matmul(linear.weight.val().unsqueeze::<3>()),
+            };
             let share = match norm {
                 None => share,
-                Some(norm) => norm.part(share, linear.forward(whole.clone())),
+                Some(norm) => norm.part(share, linear.project(whole.clone(), Path::Composed)),
             };
             self.split(share, heads)
         };
@@ -142,7 +145,8 @@ mod tests {
                 burn::tensor::TensorData::new(made.out, [2, 4, 7, 4]),
                 &device,
             );
-            let out = layer.output.forward(out.swap_dims(1, 2).reshape([2, 7, 16]));
+            let out =
+                layer.output.as_ref().unwrap().forward(out.swap_dims(1, 2).reshape([2, 7, 16]));
             let expected = slice(layer.forward(Input::new(x)).unwrap());
             close(&slice(out), &expected, position.name());
         }

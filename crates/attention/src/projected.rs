@@ -3,12 +3,12 @@
 
 use burn::{module::Param, nn::Linear, tensor::Tensor};
 use whatwhere_kernels::{
-    Pooled,
+    Pooled, Precision,
     layer::{self, HeadLayout, QuantizedLinear},
 };
 
 use crate::{
-    Attention, Error, Heads, Input, Path, Sizes,
+    Attention, Error, Heads, Input, Path, Sizes, Way,
     bridge::{Operand, operation, untracked},
     fused::Layout,
 };
@@ -16,12 +16,15 @@ use crate::{
 /// A linear layer: the model's own in f32, or an int8 copy of it.
 pub trait Project: Sized {
     /// Several layers over the same rows `[batch, length, from]`, in one pass over their weights where nothing learns.
-    fn project_all<const N: usize>(linears: [&Self; N], x: Tensor<3>, path: Path)
-    -> [Tensor<3>; N];
+    fn project_all<const N: usize>(
+        linears: [&Self; N],
+        x: Tensor<3>,
+        way: impl Into<Way>,
+    ) -> [Tensor<3>; N];
 
     /// One layer.
-    fn project(&self, x: Tensor<3>, path: Path) -> Tensor<3> {
-        let [out] = Self::project_all([self], x, path);
+    fn project(&self, x: Tensor<3>, way: impl Into<Way>) -> Tensor<3> {
+        let [out] = Self::project_all([self], x, way);
         out
     }
 }
@@ -34,6 +37,7 @@ pub struct Projected {
     layout: Layout,
     sizes: Heads,
     call: Sizes,
+    precision: Precision,
 }
 
 /// Queries, keys, values and what was mixed of them, all `[batch, heads, length, head_dim]`.
@@ -60,12 +64,13 @@ impl Attention {
         let (layout, learned) = self.layout(input, call)?;
         let mut weights = Vec::with_capacity(WEIGHTS);
         for linear in [&self.query, &self.key, &self.value, &self.output] {
+            let linear = linear.as_ref().expect("a plain layer has its projections");
             weights.extend(operands(linear));
         }
         weights.push(Operand::new(learned));
         let weights: Option<Vec<Operand>> = weights.into_iter().collect();
-        let sizes = self.sizes();
-        Ok(weights.map(|weights| (Projected { layout, sizes, call }, weights)))
+        let (sizes, precision) = (self.sizes(), input.precision);
+        Ok(weights.map(|weights| (Projected { layout, sizes, call, precision }, weights)))
     }
 }
 
@@ -83,21 +88,42 @@ impl Project for Linear {
     fn project_all<const N: usize>(
         linears: [&Self; N],
         x: Tensor<3>,
-        path: Path,
+        way: impl Into<Way>,
     ) -> [Tensor<3>; N] {
-        let fused = match path {
+        let way = way.into();
+        let fused = match way.path {
             Path::Composed => None,
-            Path::Auto | Path::Fused => fused_project_all(linears, x.clone()),
+            Path::Auto | Path::Fused => fused_project_all(linears, x.clone(), way.precision),
         };
-        fused.unwrap_or_else(|| linears.map(|linear| linear.project(x.clone(), path)))
+        fused.unwrap_or_else(|| linears.map(|linear| linear.project(x.clone(), way)))
     }
 
-    fn project(&self, x: Tensor<3>, path: Path) -> Tensor<3> {
-        let fused = match path {
+    fn project(&self, x: Tensor<3>, way: impl Into<Way>) -> Tensor<3> {
+        let way = way.into();
+        let fused = match way.path {
             Path::Composed => None,
-            Path::Auto | Path::Fused => fused_project(self, x.clone()),
+            Path::Auto | Path::Fused => fused_project(self, x.clone(), way.precision),
         };
         fused.unwrap_or_else(|| self.forward(x))
+    }
+}
+
+/// Rows as they are, where there is no layer.
+impl Project for Option<Linear> {
+    fn project_all<const N: usize>(
+        linears: [&Self; N],
+        x: Tensor<3>,
+        way: impl Into<Way>,
+    ) -> [Tensor<3>; N] {
+        let way = way.into();
+        let all: Vec<&Linear> = linears.iter().filter_map(|linear| linear.as_ref()).collect();
+        match <[&Linear; N]>::try_from(all) {
+            Ok(all) => Linear::project_all(all, x, way),
+            Err(_) => linears.map(|linear| match linear {
+                Some(linear) => linear.project(x.clone(), way),
+                None => x.clone(),
+            }),
+        }
     }
 }
 
@@ -106,7 +132,7 @@ impl Project for QuantizedLinear {
     fn project_all<const N: usize>(
         linears: [&Self; N],
         x: Tensor<3>,
-        _path: Path,
+        _way: impl Into<Way>,
     ) -> [Tensor<3>; N] {
         let [batch, length, _] = x.dims();
         let x = Operand::new(x).expect("int8 copies are made of models on the CPU");
@@ -125,6 +151,7 @@ impl Project for QuantizedLinear {
 fn fused_project_all<const N: usize>(
     linears: [&Linear; N],
     x: Tensor<3>,
+    precision: Precision,
 ) -> Option<[Tensor<3>; N]> {
     if x.is_autodiff() {
         return None;
@@ -133,8 +160,9 @@ fn fused_project_all<const N: usize>(
     let x = Operand::new(x)?;
     let weights: Option<Vec<Operand>> = linears.into_iter().flat_map(operands).collect();
     let weights = weights?;
-    let calls: [layer::Linear; N] =
-        std::array::from_fn(|i| linear(weights[2 * i].values(), weights[2 * i + 1].values(), from));
+    let calls: [layer::Linear; N] = std::array::from_fn(|i| {
+        linear(weights[2 * i].values(), weights[2 * i + 1].values(), from, precision)
+    });
     let mut outs = calls.map(|call| Pooled::uncleared(batch * length * call.to));
     let slices = outs.each_mut().map(|out| &mut **out);
     layer::Linear::forward_all(calls.each_ref(), x.values(), slices).ok()?;
@@ -144,19 +172,19 @@ fn fused_project_all<const N: usize>(
     }))
 }
 
-fn fused_project(projection: &Linear, x: Tensor<3>) -> Option<Tensor<3>> {
+fn fused_project(projection: &Linear, x: Tensor<3>, precision: Precision) -> Option<Tensor<3>> {
     let [batch, length, from] = x.dims();
     let [weight, bias] = operands(projection);
     let operands = [Operand::new(x)?, weight?, bias?];
     let [x, weight, bias] = operands.each_ref().map(Operand::values);
-    let call = linear(weight, bias, from);
+    let call = linear(weight, bias, from, precision);
     let to = call.to;
     let mut out = Pooled::uncleared(batch * length * to);
     call.forward(x, &mut out).ok()?;
     Some(operation(operands, [batch, length, to], out, move |seen| {
         const CHECKED: &str = "the forward pass has checked the same call";
         let [x, weight, bias] = seen.operands;
-        let call = linear(weight, bias, from);
+        let call = linear(weight, bias, from, precision);
         let mut d_x = Pooled::uncleared(x.len());
         call.backward(seen.d_out, &mut d_x, false).expect(CHECKED);
         let [d_weight, d_bias] = weight_gradients(&call, x, seen.d_out).expect(CHECKED);
@@ -165,9 +193,14 @@ fn fused_project(projection: &Linear, x: Tensor<3>) -> Option<Tensor<3>> {
 }
 
 /// A projection of weight and bias, the latter empty if there is none.
-pub fn linear<'a>(weight: &'a [f32], bias: &'a [f32], from: usize) -> layer::Linear<'a> {
+pub fn linear<'a>(
+    weight: &'a [f32],
+    bias: &'a [f32],
+    from: usize,
+    precision: Precision,
+) -> layer::Linear<'a> {
     let to = weight.len() / from.max(1);
-    layer::Linear { from, to, weight, bias: (!bias.is_empty()).then_some(bias) }
+    layer::Linear { from, to, weight, bias: (!bias.is_empty()).then_some(bias), precision }
 }
 
 impl Projected {
@@ -184,7 +217,7 @@ impl Projected {
         bias: &[f32],
         heads: usize,
     ) -> Result<Pooled, Error> {
-        let linear = linear(weight, bias, self.sizes.width);
+        let linear = linear(weight, bias, self.sizes.width, self.precision);
         let mut rows = Pooled::uncleared(x.len() / self.sizes.width * linear.to);
         linear.forward(x, &mut rows)?;
         let mut out = Pooled::uncleared(rows.len());
@@ -211,7 +244,7 @@ impl Projected {
         let v = self.project(x, vw, vb, kv_heads)?;
         let (out, lse) = self.layout.forward([&q, &k, &v, learned])?;
         let joined = self.join(&out, heads)?;
-        let output = linear(ow, ob, heads * head_dim);
+        let output = linear(ow, ob, heads * head_dim, self.precision);
         let mut made = Pooled::uncleared(x.len() / self.sizes.width * output.to);
         output.forward(&joined, &mut made)?;
         Ok((made, Compared { q, k, v, out, lse }))
@@ -230,7 +263,7 @@ impl Projected {
         };
         let Heads { width, heads, kv_heads, head_dim } = self.sizes;
         let Compared { q, k, v, out, lse } = kept;
-        let output = linear(ow, ob, heads * head_dim);
+        let output = linear(ow, ob, heads * head_dim, self.precision);
         let joined = self.join(out, heads)?;
         let [d_ow, d_ob] = weight_gradients(&output, &joined, d_made)?;
         let mut d_joined = joined;
@@ -250,7 +283,7 @@ impl Projected {
         {
             let rows = self.join(&d, heads)?;
             drop(d);
-            let linear = linear(weight, bias, width);
+            let linear = linear(weight, bias, width, self.precision);
             linear.backward(&rows, &mut d_x, i > 0)?;
             d_weights.extend(weight_gradients(&linear, x, &rows)?);
         }

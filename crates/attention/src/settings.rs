@@ -25,6 +25,9 @@ pub struct AttentionSettings {
     /// Width of one head; default `width / heads`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head_dim: Option<usize>,
+    /// Which projections stand around the call; default `all`, in a recurrent model as the score was published: `compared`
+    /// for one that is no product, `none` for products.
+    pub projections: Projections,
     /// Which projections have a bias; default `none`.
     #[serde(deserialize_with = "name_or_bool")]
     pub bias: AttentionBias,
@@ -66,6 +69,19 @@ pub enum AttentionBias {
     All,
 }
 
+/// Which projections an attention has; what has none is taken as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Projections {
+    /// Of queries, keys, values and the output.
+    #[default]
+    All,
+    /// Of queries and keys: Bahdanau's W and U; values are mixed as they are.
+    Compared,
+    /// None: Luong's dot and general scores compare states.
+    None,
+}
+
 impl From<bool> for AttentionBias {
     fn from(is_there: bool) -> Self {
         if is_there { Self::All } else { Self::None }
@@ -79,6 +95,7 @@ impl Default for AttentionSettings {
             heads: 8,
             kv_heads: None,
             head_dim: None,
+            projections: Projections::All,
             bias: AttentionBias::None,
             qk_norm: QkNorm::None,
             qk_norm_kind: QkNormKind::Rms,
@@ -138,6 +155,17 @@ impl AttentionSettings {
         Ok(Heads { width, heads, kv_heads, head_dim })
     }
 
+    /// Weights of all projections.
+    pub fn projection_weights(&self) -> Result<usize, Error> {
+        let Heads { width, heads, kv_heads, head_dim } = self.sizes()?;
+        let compared = width * (heads + kv_heads) * head_dim;
+        Ok(match self.projections {
+            Projections::All => 2 * compared,
+            Projections::Compared => compared,
+            Projections::None => 0,
+        })
+    }
+
     /// Refuses settings out of range, and choices that have no meaning together.
     pub fn check(&self) -> Result<(), Error> {
         let sizes = self.sizes()?;
@@ -165,13 +193,47 @@ impl AttentionSettings {
                 "a rate is at least 0 and below 1",
             ));
         }
+        self.check_projections(&sizes)?;
         self.check_positions(&sizes)?;
         self.check_mixing(&sizes)
     }
 
+    /// Refuses sizes that only projections could change, and what goes through projections that are not there.
+    fn check_projections(&self, sizes: &Heads) -> Result<(), Error> {
+        let name = match self.projections {
+            Projections::All => return Ok(()),
+            Projections::Compared => "compared",
+            Projections::None => "none",
+        };
+        let refuse = |reason: &str| Err(Error::setting("projections", name, reason));
+        if sizes.heads * sizes.head_dim != sizes.width || sizes.kv_heads != sizes.heads {
+            return refuse(
+                "states that are not projected are cut into heads as they are; leave kv_heads and head_dim out",
+            );
+        }
+        match (self.projections, self.bias) {
+            (_, AttentionBias::None) | (Projections::Compared, AttentionBias::Qkv) => {}
+            (Projections::Compared, _) => {
+                return refuse(
+                    "there is no projection of the output to have a bias; use bias = \"qkv\"",
+                );
+            }
+            _ => return refuse("there is no projection to have a bias; use bias = \"none\""),
+        }
+        match self.position.iter().find(|position| position.projects()) {
+            None => Ok(()),
+            Some(position) => {
+                let reason =
+                    "its vectors go through the layer's projections; use projections = \"all\"";
+                Err(Error::combination(position.name(), "projections", reason))
+            }
+        }
+    }
+
     /// Whether nothing needs tensors between the projections: self-attention is then one operation on the CPU.
     pub fn is_plain(&self) -> bool {
-        self.qk_norm == QkNorm::None
+        self.projections == Projections::All
+            && self.qk_norm == QkNorm::None
             && self.pattern.deviation().is_none()
             && !self.score.changes_queries()
             && !self.position.iter().any(Position::asks_keys)
@@ -300,6 +362,14 @@ mod tests {
             ("qk_norm_kind = 'layer'", "qk_norm_kind = layer: without a norm"),
             ("bias = 'kv'", "unknown variant `kv`, expected one of `none`, `qkv`, `all`"),
             ("soft_cap = -1.0", "soft_cap = -1"),
+            (
+                "projections = 'none'\nhead_dim = 8",
+                "projections = none: states that are not projected",
+            ),
+            ("projections = 'compared'\nkv_heads = 2", "projections = compared: states that"),
+            ("projections = 'none'\nbias = 'qkv'", "there is no projection to have a bias"),
+            ("projections = 'compared'\nbias = true", "no projection of the output to have a bias"),
+            ("projections = 'none'\nposition = 'disentangled'", "disentangled with projections"),
         ];
         for (text, expected) in cases {
             let message = refusal(text);

@@ -52,6 +52,7 @@ impl Model {
             (&mut layer.output, "to_out"),
         ] {
             let name = format!("attn_layers.layers.{block}.1.{name}");
+            let linear = linear.as_mut().unwrap();
             linear.weight = Param::from_tensor(self.weight(&name));
         }
         match &mut layer.position[0] {

@@ -21,7 +21,7 @@ use failure::{Ended, Failure};
 use say::say;
 use verb::{
     classify, compare, config, convert, data, doctor, embed, evaluate, export, extrapolate, fill,
-    generate, import, logits, merge, quantize, reproduce, serve, show, train, translate,
+    generate, import, logits, merge, quantize, reproduce, serve, show, train, translate, view,
 };
 use whatwhere_training::interrupt::EXIT_CODE;
 
@@ -86,6 +86,8 @@ enum Verb {
     Serve(serve::Serve),
     /// Draw encodings, patterns, tasks, trained heads, and scores split into what and where.
     Show(show::Show),
+    /// Write a page on which to look into a run and a text: surprise, attention, what and where.
+    View(view::Look),
     /// Print settings with every value written out, the presets, or all that can be chosen.
     Config(config::Config),
     /// CallView at data, and train tokenizers on it.
@@ -115,6 +117,7 @@ fn main() -> ExitCode {
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Serve(args) => serve::run(&args),
         Verb::Show(args) => show::run(&args),
+        Verb::View(args) => view::run(&args),
         Verb::Config(args) => config::run(&args),
         Verb::Data(args) => data::run(&args),
     })

@@ -163,6 +163,16 @@ fn files_stay_short_enough_to_read() {
     }
 }
 
+/// The page's sources follow the same rule; its bundle is made.
+#[test]
+fn the_pages_files_stay_short_enough_to_read() {
+    let page = root().join("crates/lab/page/src");
+    for path in files(&page, ".ts").into_iter().chain(files(&page, ".css")) {
+        let lines = fs::read_to_string(&path).unwrap().lines().count();
+        assert!(lines <= LONGEST, "{} has {lines} lines", path.display());
+    }
+}
+
 /// A package holds what its sources include: `cargo package` copies a crate's own folder and nothing else.
 #[test]
 fn nothing_is_included_from_outside_its_package() {

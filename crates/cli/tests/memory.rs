@@ -16,7 +16,7 @@ use tempfile::TempDir;
 const FAR: f64 = 0.2;
 
 /// Many parameters, many activations, and operations that keep more or less.
-const SHAPES: [&[&str]; 6] = [
+const SHAPES: [&[&str]; 8] = [
     &["model.width=256", "model.layers=3", "training.batch=16", "training.length=128"],
     &["model.width=768", "model.layers=3", "training.batch=1", "training.length=16"],
     &["model.width=64", "model.layers=4", "training.batch=16", "training.length=512"],
@@ -42,6 +42,20 @@ const SHAPES: [&[&str]; 6] = [
         "training.length=256",
         "model.activation=swiglu",
         "model.attention.kv_heads=1",
+    ],
+    &[
+        "model.recurrent=gru",
+        "model.width=128",
+        "model.layers=3",
+        "training.batch=16",
+        "training.length=128",
+    ],
+    &[
+        "model.recurrent=lstm",
+        "model.width=256",
+        "model.layers=2",
+        "training.batch=8",
+        "training.length=128",
     ],
 ];
 
@@ -90,7 +104,9 @@ fn memory_is_known_before_a_model_is_made() {
     let text = "Attention is what a token looks at, position is where.\n".repeat(400);
     fs::write(folder.path().join("text.txt"), text).unwrap();
     for shape in SHAPES {
-        let sets: Vec<&str> = shape.iter().copied().chain(["model.attention.heads=4"]).collect();
+        let is_recurrent = shape[0].starts_with("model.recurrent");
+        let attention = if is_recurrent { "model.attention={}" } else { "model.attention.heads=4" };
+        let sets: Vec<&str> = shape.iter().copied().chain([attention]).collect();
         let output = command(folder.path(), &["config", "--resources", "--json"], &sets).output();
         let object: serde_json::Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
         let estimated = object["memory"]["total"].as_f64().unwrap();

@@ -6,7 +6,7 @@
 use divan::{Bencher, counter::ItemsCount};
 use whatwhere_kernels::attention::{
     Attention, Inputs, Shape,
-    pattern::{Causal, Full, Pattern, Window},
+    pattern::{Causal, Dilated, Draw, Fixed, Full, Global, Or, Pattern, Random, Strided, Window},
 };
 
 const BATCH: usize = 1;
@@ -75,4 +75,27 @@ fn causal_and_backward(bencher: Bencher, length: usize) {
 #[divan::bench(args = LENGTHS)]
 fn window_and_backward(bencher: Bencher, length: usize) {
     both(bencher, length, &Window { left: 64, right: 0 });
+}
+
+#[divan::bench(args = LENGTHS)]
+fn strided_and_backward(bencher: Bencher, length: usize) {
+    both(bencher, length, &Strided::new(length.isqrt()).expect("a stride"));
+}
+
+#[divan::bench(args = LENGTHS)]
+fn fixed_and_backward(bencher: Bencher, length: usize) {
+    both(bencher, length, &Fixed::new(128, 8).expect("a summary in the stride"));
+}
+
+#[divan::bench(args = LENGTHS)]
+fn dilated_and_backward(bencher: Bencher, length: usize) {
+    both(bencher, length, &Dilated::new(64, 0, 8).expect("a step"));
+}
+
+#[divan::bench(args = LENGTHS)]
+fn big_bird_and_backward(bencher: Bencher, length: usize) {
+    let count = 3.min(length.div_ceil(64));
+    let draw = Draw { heads: HEADS, queries: length, keys: length, block: 64, count, seed: 0 };
+    let random = Random::new(draw).expect("as many blocks as there are");
+    both(bencher, length, &Or(Window { left: 32, right: 32 }, Or(random, Global::first(1))));
 }

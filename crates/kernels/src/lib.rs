@@ -60,6 +60,7 @@ pub mod layer;
 pub mod linear_attention;
 mod memory;
 mod parallel;
+mod precision;
 mod simd;
 #[cfg(test)]
 mod testing;
@@ -68,6 +69,7 @@ mod tile;
 pub use error::Error;
 pub use memory::pool::Pooled;
 pub use parallel::with_busy_pool;
+pub use precision::Precision;
 pub use simd::Simd;
 pub use tile::TILE;
 

@@ -13,7 +13,9 @@ pub const TILE: usize = 96;
 /// Columns of a tile come in multiples of the widest vector.
 pub(crate) const PAD: usize = 16;
 /// Rows that share one range of visible columns: one block of the matrix product.
-const STRIP: usize = 12;
+pub(crate) const STRIP: usize = 12;
+/// Strips of a tile.
+pub(crate) const STRIPS: usize = TILE / STRIP;
 /// Granularity of that range.
 const PANEL: usize = 32;
 /// Keys that share one range of visible rows when a product runs over the queries.
@@ -25,7 +27,7 @@ pub(crate) struct Outline {
     rows: usize,
     cols: usize,
     /// First and last column of each strip; equal where it sees nothing.
-    strips: [(usize, usize); TILE / STRIP],
+    strips: [(usize, usize); STRIPS],
     /// Whether the pattern must still hide single pairs.
     pub(crate) partial: bool,
 }
@@ -34,12 +36,12 @@ impl Outline {
     /// The outline of a tile, or nothing if no pair is visible.
     pub(crate) fn new(pattern: &dyn Pattern, tile: &Tile) -> Option<Self> {
         let (rows, cols) = (tile.queries.len(), tile.keys.len());
-        let whole = [(0, cols.next_multiple_of(PAD)); TILE / STRIP];
+        let whole = [(0, cols.next_multiple_of(PAD)); STRIPS];
         match pattern.coverage(tile) {
             Coverage::Empty => None,
             Coverage::Full => Some(Self { rows, cols, strips: whole, partial: false }),
             Coverage::Partial => {
-                let mut strips = [(0, 0); TILE / STRIP];
+                let mut strips = [(0, 0); STRIPS];
                 for (strip, first) in strips.iter_mut().zip((0..rows).step_by(STRIP)) {
                     let start = tile.queries.start + first;
                     let queries = start..(start + STRIP).min(tile.queries.end);
@@ -49,6 +51,13 @@ impl Outline {
                 seen.then_some(Self { rows, cols, strips, partial: true })
             }
         }
+    }
+
+    /// The outline of gathered columns, of which each strip sees some between two multiples of [`PAD`].
+    pub(crate) fn gathered(rows: usize, cols: usize, strips: [(usize, usize); STRIPS]) -> Self {
+        let whole = (0, cols.next_multiple_of(PAD));
+        let partial = strips[..rows.div_ceil(STRIP)].iter().any(|strip| *strip != whole);
+        Self { rows, cols, strips, partial }
     }
 
     /// The visible regions, neighbouring strips with equal columns joined.
@@ -117,10 +126,13 @@ const CHUNK_TILES: usize = 6;
 
 /// Cuts the queries of one of `heads` heads into chunks of whole tiles.
 pub(crate) fn query_chunks(queries: usize, heads: usize) -> Vec<Range<usize>> {
-    let tiles = queries.div_ceil(TILE);
-    let wanted = TASKS.div_ceil(heads.max(1));
-    let length = tiles.div_ceil(wanted).clamp(1, CHUNK_TILES) * TILE;
+    let length = tiles_per_task(queries.div_ceil(TILE), heads) * TILE;
     (0..queries).step_by(length).map(|start| start..(start + length).min(queries)).collect()
+}
+
+/// Tiles of queries in a forward task over one of `heads` heads, each of so many tiles.
+pub(crate) fn tiles_per_task(tiles: usize, heads: usize) -> usize {
+    tiles.div_ceil(TASKS.div_ceil(heads.max(1))).clamp(1, CHUNK_TILES)
 }
 
 /// Cuts keys into at most `chunks` chunks of whole tiles that cost about the same.

@@ -9,7 +9,7 @@ mod common;
 use rayon::prelude::*;
 use whatwhere_kernels::{
     Error,
-    attention::{Attention, Inputs, reference},
+    attention::{Arrangement, Attention, Inputs, reference},
 };
 
 use common::{
@@ -90,13 +90,19 @@ fn every_head_layout() -> Vec<Sizes> {
 }
 
 fn complaints(case: &Case) -> Vec<String> {
-    let found = case.run(|attention, inputs, d_out| {
+    let found: Vec<String> = case.run(|attention, inputs, d_out| {
         if case.is_refused() {
             return refusal_complaint(attention, inputs).into_iter().collect();
         }
-        let (made, gradients) = passes(attention, inputs, d_out);
-        let found = found_slices(&made, &gradients);
-        differences(&found, &reference_slices(attention, inputs, d_out), ROUNDING)
+        let expected = reference_slices(attention, inputs, d_out);
+        // Tiles of neighbors, and gathered as far as there are queries enough.
+        let arranged = |arrangement| {
+            let attention = Attention { arrangement, ..attention.clone() };
+            let (made, gradients) = passes(&attention, inputs, d_out);
+            let differences = differences(&found_slices(&made, &gradients), &expected, ROUNDING);
+            differences.into_iter().map(move |d| format!("{arrangement:?}: {d}"))
+        };
+        [Arrangement::Neighbors, Arrangement::Gathered].into_iter().flat_map(arranged).collect()
     });
     found.into_iter().map(|complaint| format!("{}: {complaint}", case.name())).collect()
 }

@@ -9,7 +9,7 @@ use rayon::{ThreadPoolBuilder, prelude::*};
 use whatwhere_kernels::{
     Simd,
     attention::{
-        Attention, Bias, Focus, Gradients, Inputs, Output, Shape,
+        Arrangement, Attention, Bias, Focus, Gradients, Inputs, Output, Shape,
         pattern::{And, Causal, Full, Pattern, from_fn},
     },
     with_busy_pool,
@@ -56,12 +56,15 @@ fn any_number_of_threads_gives_the_same_bits() {
     });
     let sizes = Sizes::of(200, 290).at(90, 0).heads(4, 2);
     for case in all_choices(Case { pattern: PatternChoice::CAUSAL, ..Case::new(sizes) }) {
-        case.run(|attention, inputs, d_out| {
-            let [one, two, four] =
-                pools.each_ref().map(|pool| pool.install(|| passes(attention, inputs, d_out)));
-            assert!(bits(&one) == bits(&two), "2 threads: {}", case.name());
-            assert!(bits(&one) == bits(&four), "4 threads: {}", case.name());
-        });
+        for arrangement in [Arrangement::Neighbors, Arrangement::Gathered] {
+            case.run(|attention, inputs, d_out| {
+                let attention = Attention { arrangement, ..attention.clone() };
+                let [one, two, four] =
+                    pools.each_ref().map(|pool| pool.install(|| passes(&attention, inputs, d_out)));
+                assert!(bits(&one) == bits(&two), "2 threads: {arrangement:?}: {}", case.name());
+                assert!(bits(&one) == bits(&four), "4 threads: {arrangement:?}: {}", case.name());
+            });
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use whatwhere_attention::{AttentionSettings, Heads, pattern::PatternContext};
 use whatwhere_data::Objective;
 use whatwhere_kernels::attention::pattern::{Tile, computed_pairs, visible_pairs};
 use whatwhere_training::RunSettings;
-use whatwhere_transformer::{Family, Site};
+use whatwhere_transformer::{Attends, Family, Site};
 
 use crate::Error;
 
@@ -62,12 +62,15 @@ impl Flops {
         if model.family == Family::EncoderDecoder {
             sites.extend((0..model.decoder_depth()).map(|layer| (Site::Cross, layer)));
         }
+        // A recurrence has one attention, if any.
+        if model.attends != Attends::None {
+            sites.push((Site::Cross, 0));
+        }
+        flops.matrices += 2.0 * model.recurrent_weights().iter().sum::<usize>() as f64;
         for (site, layer) in sites {
             let attention = model.attention(site, layer)?;
             let heads = attention.sizes()?;
-            let wide = heads.heads * heads.head_dim;
-            let narrow = heads.kv_heads * heads.head_dim;
-            flops.matrices += 2.0 * (model.width * 2 * (wide + narrow)) as f64;
+            flops.matrices += 2.0 * attention.projection_weights()? as f64;
             if site != Site::Cross {
                 flops.matrices += 2.0 * feed_forward as f64;
             }
@@ -272,6 +275,28 @@ mod tests {
         let flops = Flops::of(&settings, 100).unwrap();
         assert_eq!(flops.matrices, 2.0 * (2.0 * 12.0 * 64.0 * 64.0 + 6400.0));
         assert_eq!(flops.visible, 2.0 * 4.0 * (4.0 * 16.0) * 55.0 / 10.0);
+    }
+
+    #[test]
+    fn a_recurrence_costs_its_matrices() {
+        let of = |model: &str| {
+            let text = format!(
+                "[data]\nsource = 'reverse'\n[model]\nfamily = 'encoder_decoder'\nwidth = 64\nlayers = 1\n{model}"
+            );
+            Flops::of(&RunSettings::read(&text, &[]).unwrap(), 100).unwrap()
+        };
+        let plain = of("recurrent = 'gru'");
+        assert_eq!(plain.matrices, 2.0 * (2.0 * 6.0 * 64.0 * 64.0 + 6400.0));
+        assert_eq!(plain.visible, 0.0);
+        // Each direction has half the width: a quarter of the state's product, twice.
+        let both = of("recurrent = 'gru'\nbidirectional = true");
+        assert_eq!(plain.matrices - both.matrices, 2.0 * 1.5 * 64.0 * 64.0);
+        let before = of("recurrent = 'gru'\nattends = 'before'\ncross.score = 'additive'");
+        // What joins, what is fed, and the projections of queries and keys.
+        assert_eq!(before.matrices - plain.matrices, 2.0 * (2.0 + 3.0 + 2.0) * 64.0 * 64.0);
+        assert!(before.visible > 0.0);
+        let after = of("recurrent = 'lstm'\nattends = 'after'\ncross.score = 'dot'");
+        assert_eq!(after.matrices, 2.0 * ((2.0 * 8.0 + 2.0) * 64.0 * 64.0 + 6400.0));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! - [`record`] keeps what a comparison was asked to be; [`results`] sums up over seeds by [`statistics`]; [`table`] and [`lengths`] lay it out, [`verdict`] says it in words, [`report`] shows it
 //!   with the drawings of [`chart`].
 //! - [`heads`] measures what trained heads do, and what a model loses without them.
-//! - [`show`] draws encodings, patterns and what trained heads do.
+//! - [`show`] draws encodings, patterns and what trained heads do; [`view`] answers the page on which all this is looked at.
 
 pub mod budget;
 pub mod chart;
@@ -31,5 +31,6 @@ pub mod standard;
 pub mod statistics;
 pub mod table;
 pub mod verdict;
+pub mod view;
 
 pub use error::Error;

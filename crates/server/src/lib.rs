@@ -26,6 +26,7 @@ mod text;
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -54,6 +55,8 @@ pub struct Options {
     pub deadline: Duration,
     /// How long requests may go on after the server was told to stop.
     pub grace: Duration,
+    /// Folders with runs and comparisons, for the page.
+    pub folders: Vec<PathBuf>,
 }
 
 impl Default for Options {
@@ -67,6 +70,7 @@ impl Default for Options {
             context: None,
             deadline: Duration::from_secs(600),
             grace: Duration::from_secs(30),
+            folders: Vec::new(),
         }
     }
 }

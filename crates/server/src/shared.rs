@@ -7,7 +7,9 @@ use std::{
 
 use whatwhere_training::Run;
 
-use crate::{Error, Options, Refusal, engine::Engine, metrics::Metrics, template::Template};
+use crate::{
+    Error, Options, Refusal, engine::Engine, metrics::Metrics, page::Page, template::Template,
+};
 
 /// Tokens of a text of a run that knows no limit, as a multiple of what it was trained with.
 const BEYOND: usize = 8;
@@ -18,6 +20,7 @@ pub struct Shared {
     /// In the order in which they were named.
     pub served: Vec<Served>,
     pub(crate) options: Options,
+    pub(crate) page: Page,
     /// When the server was started, in seconds since 1970.
     pub(crate) started: u64,
 }
@@ -62,7 +65,8 @@ impl Shared {
             served.push(Served { name, run, engine, metrics, context, template });
         }
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        Ok(Arc::new(Self { served, options: options.clone(), started: started.as_secs() }))
+        let page = Page::start(&options.folders).map_err(Error::Start)?;
+        Ok(Arc::new(Self { served, options: options.clone(), page, started: started.as_secs() }))
     }
 
     /// A run by its name; the only one where no name is given.

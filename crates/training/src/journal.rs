@@ -5,7 +5,7 @@
 
 use std::{
     fs::File,
-    io::{BufRead, BufReader, Seek, SeekFrom, Write},
+    io::{BufRead, BufReader, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
 };
 
@@ -118,6 +118,22 @@ impl Past {
     pub fn read(path: &Path) -> Result<Vec<Self>, Error> {
         let text = std::fs::read_to_string(path).map_err(Error::file(path, "read"))?;
         Ok(text.lines().filter_map(Self::of).collect())
+    }
+
+    /// Losses of the whole lines from a byte on, reading at most so many bytes, and the byte after the last of them: where to
+    /// read on while a run goes on. From the beginning where the file has become shorter.
+    pub fn read_from(path: &Path, from: u64, most: u64) -> Result<(Vec<Self>, u64), Error> {
+        let read = |e| Error::file(path, "read")(e);
+        let mut file = File::open(path).map_err(read)?;
+        let length = file.metadata().map_err(read)?.len();
+        let from = if from > length { 0 } else { from };
+        file.seek(SeekFrom::Start(from)).map_err(read)?;
+        let mut bytes = Vec::new();
+        file.take(most).read_to_end(&mut bytes).map_err(read)?;
+        bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+        let next = from + bytes.len() as u64;
+        let text = String::from_utf8_lossy(&bytes);
+        Ok((text.lines().filter_map(Self::of).collect(), next))
     }
 
     fn of(line: &str) -> Option<Self> {

@@ -90,7 +90,7 @@ impl Learner {
             trainable,
             ranks,
             batches: training.accumulate as usize,
-            model: Some(model),
+            model: Some(model.with_precision(training.precision)),
         };
         learner.accumulated = learner.nothing();
         learner

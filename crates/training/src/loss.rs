@@ -313,9 +313,13 @@ mod tests {
             "encoder" => "objective = { kind = 'masked', share = 0.3 }\ntokenizer = 'characters'",
             _ => "tokenizer = 'characters'",
         };
+        let attention = match position {
+            "" => String::new(),
+            position => format!("[model.attention]\nheads = 2\nposition = '{position}'\n"),
+        };
         let text = format!(
             "[data]\n{source}\n[model]\nfamily = '{family}'\nwidth = 32\nlayers = 2\n{model}\n\
-             [model.attention]\nheads = 2\nposition = '{position}'\n[training]\nbatch = 4\nlength = 24"
+             {attention}[training]\nbatch = 4\nlength = 24"
         );
         let mut settings = RunSettings::read(&text, &[]).unwrap();
         let corpus = match family {
@@ -360,6 +364,35 @@ mod tests {
                 // to the left and to the right and nearly flat over 24 positions, it takes thousands of updates.
                 let blind = family == "encoder" && ["none", "single_angle"].contains(position);
                 assert_eq!(loss < 0.05, !blind, "{family} {position}: {loss}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_batch_can_be_overfitted_by_every_recurrence() {
+        let attends = ["attends = 'before'", "attends = 'after'\ninput_feeding = true"];
+        for (family, more) in [("decoder", ""), ("encoder", "bidirectional = true")]
+            .into_iter()
+            .chain(attends.map(|attends| ("encoder_decoder", attends)))
+        {
+            for cell in ["gru", "lstm"] {
+                let model = format!("recurrent = '{cell}'\n{more}");
+                let (mut model, loaded, _) = loaded_with(family, "", &model);
+                let mut optimizer = OptimizerState::new(Optimizer::default());
+                let mut loss = f64::INFINITY;
+                for step in 1..=600 {
+                    let batch_loss = loaded.batch_loss(&model, None, Mode::default(), 0.0).unwrap();
+                    loss = batch_loss.nats / loaded.weight;
+                    if loss < 0.05 {
+                        break;
+                    }
+                    let mut gradients = GradientBuffers::default();
+                    gradients.add(&model, batch_loss.loss.backward(), &Trainable::default());
+                    gradients.scale(1.0 / loaded.weight);
+                    let all = &mut Trainable::default();
+                    model = optimizer.update(model, &gradients, all, 5e-3, step);
+                }
+                assert!(loss < 0.05, "{cell} {family} {more}: {loss}");
             }
         }
     }

@@ -3,7 +3,9 @@
 use std::{fs, process::Command};
 
 use serde::{Deserialize, Serialize};
-use whatwhere_kernels::Simd;
+use whatwhere_kernels::Precision;
+
+use crate::TrainingSettings;
 
 /// A machine, by what matters to figures.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -12,19 +14,36 @@ pub struct Machine {
     pub host: String,
     /// What its processor is called.
     pub processor: String,
-    /// The instruction set that the kernels run on; another one gives other bits.
+    /// The instruction set that the kernels run on, and what multiplies bf16; others give other bits.
     pub instructions: String,
 }
 
 impl Machine {
     /// This one.
     pub fn here() -> Self {
-        Self { host: host(), processor: processor(), instructions: Simd::instructions() }
+        let instructions = Precision::Bf16.instructions();
+        Self { host: host(), processor: processor(), instructions }
     }
 
     /// Processor and instruction set in words.
     pub fn kind(&self) -> String {
         format!("{} with {}", self.processor, self.instructions)
+    }
+}
+
+impl TrainingSettings {
+    /// What multiplies on this machine where products are not in f32, and whether that is any faster.
+    pub fn said_of_precision(&self) -> Option<String> {
+        match (self.precision, self.precision.means()) {
+            (Precision::F32, _) => None,
+            (Precision::Bf16, Some(means)) => {
+                Some(format!("precision: products in bf16 by {means}"))
+            }
+            (Precision::Bf16, None) => Some(format!(
+                "precision: products in bf16 are slower than f32 here: {} has neither AMX nor AVX512-BF16",
+                self.precision.instructions()
+            )),
+        }
     }
 }
 
@@ -67,7 +86,7 @@ mod tests {
         let here = Machine::here();
         assert!(!here.host.contains(char::is_whitespace), "{here:?}");
         assert!(!here.host.is_empty() && !here.processor.is_empty(), "{here:?}");
-        assert!(here.instructions.starts_with(Simd::detect().name()), "{here:?}");
+        assert!(here.instructions.starts_with(Precision::F32.instructions().as_str()), "{here:?}");
         assert_eq!(model("processor\t: 0\nmodel name\t: A  CPU @ 2\n"), Some("A CPU @ 2".into()));
         assert_eq!(model("CPU part\t: 0xd0c\n"), None);
     }

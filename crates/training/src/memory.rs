@@ -123,6 +123,10 @@ fn activations(settings: &RunSettings) -> Result<f64, Error> {
             most = most.max(2.0 * width + (1.0 + gates) * inner + formed.again);
         }
     }
+    for [more, beside] in model.recurrent_activations() {
+        kept += more as f64;
+        most = most.max(beside as f64);
+    }
     // The embeddings' gradient has two parts where the output shares them.
     let table =
         if model.tied { (model.vocabulary * model.embedding_channels()) as f64 } else { 0.0 };

@@ -57,6 +57,7 @@ presets! {
     "tiny",
     "shakespeare",
     "translation",
+    "recurrent",
     "masked",
     "classify",
     "listops",

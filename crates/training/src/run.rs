@@ -334,13 +334,13 @@ impl Run {
         if tokens.is_empty() {
             return Err(Error::Settings("found no tokens, expected at least 1".into()));
         }
+        let mut inputs = self.model().attention_inputs(None, &Sequences::from_rows(&[tokens]))?;
         let stack = self.model().decoder.as_ref().or(self.model().encoder.as_ref());
         let Some(block) = stack.and_then(|stack| stack.block(layer)) else {
             let last = stack.map_or(0, Stack::depth).saturating_sub(1);
             return Err(Error::Settings(format!("found layer {layer}, expected 0 to {last}")));
         };
-        let sequences = Sequences::from_rows(&[tokens]);
-        let input = self.model().attention_inputs(None, &sequences)?.swap_remove(layer).input;
+        let input = inputs.swap_remove(layer).input;
         let weights = block.attention.weights(input).map_err(whatwhere_transformer::Error::from)?;
         let [_, heads, queries, keys] = weights.dims();
         let values = weights.into_data().try_into_vec().expect("f32");

@@ -8,6 +8,7 @@ use whatwhere_data::{
     BatchSize, Corpus, DataSettings, Objective, Source,
     settings::{Masked, Translate},
 };
+use whatwhere_kernels::Precision;
 use whatwhere_settings::{Refuses, schema::in_order};
 use whatwhere_transformer::{Family, ModelSettings, Site};
 
@@ -55,6 +56,9 @@ pub struct TrainingSettings {
     pub optimizer: Optimizer,
     /// Maximum global gradient norm; longer gradients are scaled down to it. 0 leaves them. Default 1.
     pub clip: f64,
+    /// What products are computed in, forward and backward: `bf16` rounds their factors and adds up in f32, which processors with
+    /// AMX or AVX512-BF16 do faster; everything else, and the weights that are saved, is f32. Default `f32`.
+    pub precision: Precision,
     /// Probability spread evenly over all tokens when learning; default 0.
     pub label_smoothing: f64,
     /// Updates between two evaluations; default 100.
@@ -86,6 +90,7 @@ impl Default for TrainingSettings {
             schedule: Schedule::Cosine(Cosine::default()),
             optimizer: Optimizer::default(),
             clip: 1.0,
+            precision: Precision::F32,
             label_smoothing: 0.0,
             evaluate_every: 100,
             evaluate_batches: 20,
@@ -155,6 +160,10 @@ impl RunSettings {
                 training.label_smoothing,
                 reason,
             ));
+        }
+        if training.precision != Precision::F32 && self.model.recurrent.is_some() {
+            let reason = "a recurrence computes in f32; leave it out";
+            return Err(Error::setting("training.precision", "bf16", reason));
         }
         training.schedule.check()?;
         training.optimizer.check()?;
@@ -244,6 +253,11 @@ impl RunSettings {
 
     /// Why a prefix cannot be seen in both directions.
     fn refused_prefix(&self) -> Result<Option<&'static str>, Error> {
+        if self.model.recurrent.is_some() {
+            return Ok(Some(
+                "a recurrence reads a prefix from the left as everything else; use next_token",
+            ));
+        }
         if self.model.segment_memory > 0 {
             return Ok(Some(
                 "each segment would have a prefix of its own; use model.segment_memory = 0",

@@ -312,6 +312,41 @@ fn what_is_refused_does_see_its_target() {
 }
 
 #[test]
+fn a_recurrence_sees_no_target_either() {
+    for (family, objective, more) in [
+        ("decoder", "next_token", ""),
+        ("decoder", "masked", ""),
+        ("decoder", "classify", ""),
+        ("encoder", "masked", "bidirectional = true"),
+        ("encoder", "classify", "bidirectional = true"),
+        ("encoder_decoder", "translate", "bidirectional = true"),
+        ("encoder_decoder", "translate", "attends = 'before'"),
+        ("encoder_decoder", "translate", "bidirectional = true\nattends = 'after'"),
+        ("encoder_decoder", "translate", "attends = 'after'\ninput_feeding = true"),
+    ] {
+        for cell in ["gru", "lstm"] {
+            let text = settings(family, objective, "", &format!("recurrent = '{cell}'\n{more}"));
+            let text = text.replace("[model.attention]\nheads = 2\n", "");
+            let mut settings = RunSettings::read(&text, &[]).unwrap();
+            let corpora = corpora(&settings.data, objective);
+            settings.resolve_for(&corpora[0]).unwrap();
+            let model = settings.model.build(1, &Device::flex()).unwrap();
+            assert_eq!(moved(&settings, &corpora, &model), Some(0.0), "{text}");
+        }
+    }
+    for (family, objective, expected) in [
+        ("encoder", "next_token", "an encoder sees the token"),
+        ("decoder", "prefix", "a recurrence reads a prefix from the left"),
+        ("decoder", "translate", "a decoder alone reads no source"),
+    ] {
+        let text = settings(family, objective, "", "recurrent = 'gru'");
+        let text = text.replace("[model.attention]\nheads = 2\n", "");
+        let message = RunSettings::read(&text, &[]).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}");
+    }
+}
+
+#[test]
 fn layers_and_segments_see_no_target_either() {
     for (attention, more) in [
         ("position = 'transformer_xl'", "segment_memory = 8"),

@@ -34,7 +34,7 @@ schedule = { kind = 'cosine', warmup = 2 }
 ";
 
 /// What each run changes of the one above.
-const RUNS: [(&str, &[&str]); 12] = [
+const RUNS: [(&str, &[&str]); 15] = [
     ("adamw", &[]),
     ("adam", &["training.optimizer=adam", "training.checkpoint_every=1"]),
     ("sgd", &["training.optimizer=sgd"]),
@@ -43,6 +43,38 @@ const RUNS: [(&str, &[&str]); 12] = [
     (
         "pairs",
         &[
+            "model.family=encoder_decoder",
+            "data.source=reverse",
+            "data.objective=translate",
+            "data.tokenizer.kind=none",
+            "training.length=32",
+        ],
+    ),
+    ("gru", &["model.recurrent=gru", "model.attention={}", "training.optimizer=muon"]),
+    (
+        "lstm pairs before",
+        &[
+            "model.recurrent=lstm",
+            "model.bidirectional=true",
+            "model.attends=before",
+            "model.attention={dropout=0.1}",
+            "model.cross.score=additive",
+            "model.family=encoder_decoder",
+            "data.source=reverse",
+            "data.objective=translate",
+            "data.tokenizer.kind=none",
+            "training.length=32",
+        ],
+    ),
+    (
+        "gru pairs after",
+        &[
+            "model.recurrent=gru",
+            "model.attends=after",
+            "model.input_feeding=true",
+            "model.attention={}",
+            "model.cross.score=general",
+            "model.cross.pattern.kind=predicted",
             "model.family=encoder_decoder",
             "data.source=reverse",
             "data.objective=translate",

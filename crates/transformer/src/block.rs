@@ -7,11 +7,12 @@ use burn::{
     tensor::{Device, Tensor},
 };
 use whatwhere_attention::{
-    Attention, AttentionLinears, AttentionSettings, Cache, Input, Path,
+    Attention, AttentionLinears, AttentionSettings, Cache, Input, Path, Way,
     bridge::Operand,
     position::PositionModule,
     projected::{self, Project},
 };
+use whatwhere_kernels::Precision;
 
 use crate::{
     Error, FeedForward, Memory, ModelSettings, Norm, NormPlace, Recompute, ResidualKind, Sequences,
@@ -64,6 +65,8 @@ pub struct Cross {
 
 /// What a block is told besides its stream.
 pub(crate) struct Pass<'a> {
+    /// The position of the first token.
+    pub(crate) first: usize,
     pub(crate) lengths: Option<&'a [usize]>,
     pub(crate) tokens: &'a Sequences,
     pub(crate) prefixes: Option<&'a [usize]>,
@@ -72,6 +75,13 @@ pub(crate) struct Pass<'a> {
     pub(crate) position: Option<Arc<[PositionModule]>>,
     pub(crate) seeds: Seeds,
     pub(crate) path: Path,
+    pub(crate) precision: Precision,
+}
+
+impl Pass<'_> {
+    pub(crate) fn way(&self) -> Way {
+        Way { path: self.path, precision: self.precision }
+    }
 }
 
 /// What a block keeps between calls.
@@ -82,8 +92,9 @@ pub(crate) enum State<'a> {
     Together(Together<'a>),
     /// Inputs of the attention in earlier segments, at most so many.
     Segment(&'a mut Option<Tensor<3>>, usize),
-    /// What self-attention and attention to the encoder are called with, for looking inside.
-    Inputs(&'a mut Vec<Input>),
+    /// What self-attention and attention to the encoder are called with, for looking inside, and the position of the first
+    /// token.
+    Inputs(&'a mut Vec<Input>, usize),
 }
 
 /// Keys and values of one block.
@@ -157,17 +168,17 @@ impl Block {
             ResidualKind::Sequential | ResidualKind::ParallelTwoNorms => &self.feed_forward_norm,
         };
         let norms = self.norms(norm, &self.feed_forward_output_norm);
-        let (seed, path) = (pass.seeds.next(), pass.path);
+        let (seed, path, way) = (pass.seeds.next(), pass.path, pass.way());
         if path != Path::Composed
             && int8.is_none()
-            && let Some(out) = self.fused_feed_forward(&around, norms, seed)?
+            && let Some(out) = self.fused_feed_forward(&around, norms, seed, way.precision)?
         {
             return Ok(out);
         }
         self.residual(around, norms, seed, path, |x| {
             Ok(match int8 {
-                None => self.feed_forward.forward(x, path),
-                Some(int8) => self.feed_forward.forward_by(int8.feed_forward(), x, path),
+                None => self.feed_forward.forward(x, way),
+                Some(int8) => self.feed_forward.forward_by(int8.feed_forward(), x, way),
             })
         })
     }
@@ -208,6 +219,7 @@ impl Block {
             input.seed = seed;
             input.position = pass.position.clone();
             input.path = pass.path;
+            input.precision = pass.precision;
             input
         };
         let norms = self.norms(&self.attention_norm, &self.attention_output_norm);
@@ -236,10 +248,12 @@ impl Block {
         let norms = self.norms(&cross.norm, &cross.output_norm);
         self.residual(Around::new(x), norms, outer, pass.path, |x| {
             let mut input = Input::new(x);
+            input.first = pass.first;
             input.memory = Some(memory.states.clone());
             input.key_lengths = memory.lengths.clone();
             input.seed = seed;
             input.path = pass.path;
+            input.precision = pass.precision;
             match int8 {
                 None => attend_memory(&cross.attention, cross.attention.linears(), input, state),
                 Some(int8) => attend_memory(&cross.attention, int8.cross(), input, state),
@@ -268,8 +282,11 @@ impl Block {
         around: &Around,
         norms: Norms<&Norm>,
         seed: Option<u64>,
+        precision: Precision,
     ) -> Result<Option<Tensor<3>>, Error> {
-        let Some((sublayer, weights)) = self.feed_forward.projected() else { return Ok(None) };
+        let Some((sublayer, weights)) = self.feed_forward.projected(precision) else {
+            return Ok(None);
+        };
         let recomputes = self.recompute == Recompute::Block;
         self.fused::<_, { AROUND + 6 }>(around, norms, sublayer, weights, seed, recomputes)
     }
@@ -358,7 +375,8 @@ fn attend<P: Project>(
 ) -> Result<Tensor<3>, whatwhere_attention::Error> {
     match state {
         State::None => attention.forward_by(linears, input),
-        State::Inputs(inputs) => {
+        State::Inputs(inputs, first) => {
+            input.first = *first;
             inputs.push(input.clone());
             attention.forward_by(linears, input)
         }
@@ -390,7 +408,7 @@ fn attend_memory<P: Project>(
     if let State::Cache(cache) = state {
         return attention.decode_by(linears, input, &mut cache.cross);
     }
-    if let State::Inputs(inputs) = state {
+    if let State::Inputs(inputs, _) = state {
         inputs.push(input.clone());
     }
     attention.forward_by(linears, input)

@@ -2,12 +2,14 @@
 
 use burn::tensor::{Int, Tensor};
 
-use crate::{Error, Memory, block::BlockCache};
+use crate::{Error, Memory, block::BlockCache, recurrent::WriterState};
 
 /// What a decoder keeps while it generates.
 #[derive(Clone, Debug)]
 pub struct DecoderState {
     pub(crate) caches: Vec<BlockCache>,
+    /// In place of caches, of a recurrent model.
+    pub(crate) recurrent: Option<WriterState>,
     pub(crate) memory: Option<Memory>,
     pub(crate) length: usize,
     pub(crate) prefixes: Option<Vec<usize>>,
@@ -31,6 +33,10 @@ impl DecoderState {
     ///
     /// [`Cache::rollback`]: whatwhere_attention::Cache::rollback
     pub fn rollback(&mut self, tokens: usize) -> Result<(), Error> {
+        if self.recurrent.is_some() && tokens > 0 {
+            let reason = "a recurrence keeps its last state only: no token can be taken back";
+            return Err(Error::Input(reason.into()));
+        }
         for cache in &mut self.caches {
             cache.own.rollback(tokens)?;
         }
@@ -56,6 +62,9 @@ impl DecoderState {
             if moves_sources {
                 cache.cross.reorder(order)?;
             }
+        }
+        if let Some(recurrent) = &mut self.recurrent {
+            recurrent.reorder(order, moves_sources)?;
         }
         if let Some(prefixes) = &mut self.prefixes {
             *prefixes = order.iter().map(|index| prefixes[*index]).collect();

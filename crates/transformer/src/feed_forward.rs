@@ -6,11 +6,11 @@ use burn::{
     tensor::{Device, Tensor, activation},
 };
 use whatwhere_attention::{
-    Path,
+    Path, Way,
     bridge::Operand,
     projected::{Project, operands},
 };
-use whatwhere_kernels::layer;
+use whatwhere_kernels::{Precision, layer};
 
 use crate::{ModelSettings, fused, sublayer};
 
@@ -48,9 +48,9 @@ impl FeedForward {
     }
 
     /// `[batch, length, width]`.
-    pub fn forward(&self, x: Tensor<3>, path: Path) -> Tensor<3> {
+    pub fn forward(&self, x: Tensor<3>, way: impl Into<Way>) -> Tensor<3> {
         let Self { up, gate, down, .. } = self;
-        self.forward_by(FeedForwardLinears { up, gate: gate.as_ref(), down }, x, path)
+        self.forward_by(FeedForwardLinears { up, gate: gate.as_ref(), down }, x, way.into())
     }
 
     /// The same with other linear layers, such as int8 copies of its own.
@@ -58,20 +58,23 @@ impl FeedForward {
         &self,
         linears: FeedForwardLinears<P>,
         x: Tensor<3>,
-        path: Path,
+        way: Way,
     ) -> Tensor<3> {
         let (up, gate) = match linears.gate {
-            None => (linears.up.project(x, path), None),
+            None => (linears.up.project(x, way), None),
             Some(gate) => {
-                let [up, gate] = P::project_all([linears.up, gate], x, path);
+                let [up, gate] = P::project_all([linears.up, gate], x, way);
                 (up, Some(gate))
             }
         }; // [batch, length, inner]
-        linears.down.project(self.activate(up, gate, path), path)
+        linears.down.project(self.activate(up, gate, way.path), way)
     }
 
     /// The same on slices, and its weights; nothing on another backend.
-    pub(crate) fn projected(&self) -> Option<(sublayer::FeedForward, Vec<Operand>)> {
+    pub(crate) fn projected(
+        &self,
+        precision: Precision,
+    ) -> Option<(sublayer::FeedForward, Vec<Operand>)> {
         let [width, inner] = self.up.weight.val().dims();
         let mut weights: Vec<Option<Operand>> = operands(&self.up).into();
         match &self.gate {
@@ -83,7 +86,8 @@ impl FeedForward {
         }
         weights.extend(operands(&self.down));
         let weights = weights.into_iter().collect::<Option<Vec<_>>>()?;
-        Some((sublayer::FeedForward { width, inner, activation: self.activation }, weights))
+        let activation = self.activation;
+        Some((sublayer::FeedForward { width, inner, activation, precision }, weights))
     }
 
     fn activate(&self, up: Tensor<3>, gate: Option<Tensor<3>>, path: Path) -> Tensor<3> {

@@ -10,7 +10,7 @@ use burn::{module::Param, nn::Linear, tensor::Tensor};
 use rayon::prelude::*;
 use whatwhere_attention::bridge::{Operand, gather_into_gradient, operation, untracked};
 use whatwhere_kernels::{
-    Pooled,
+    Pooled, Precision,
     layer::{
         Activation, CrossEntropy, Embedding, Gated, LossSum, OutputGradients, OutputWeights,
         QuantizedLinear,
@@ -218,6 +218,7 @@ pub(crate) fn cross_entropy(
     hidden: Tensor<2>,
     output: Output,
     targets: Targets,
+    precision: Precision,
 ) -> Option<(Tensor<1>, LossSum)> {
     let Output { weight, is_embedding, bias, soft_cap } = output;
     let ([_, width], sizes) = (hidden.dims(), weight.dims());
@@ -229,8 +230,16 @@ pub(crate) fn cross_entropy(
     };
     let operands = [Operand::new(hidden)?, Operand::new(weight)?, bias];
     let Targets { tokens: targets, weights, smoothing } = targets;
-    let call =
-        CrossEntropy { width, vocabulary, is_embedding, targets, weights, smoothing, soft_cap };
+    let call = CrossEntropy {
+        width,
+        vocabulary,
+        is_embedding,
+        targets,
+        weights,
+        smoothing,
+        soft_cap,
+        precision,
+    };
     let [hidden, weight, bias] = operands.each_ref().map(Operand::values);
     let output = OutputWeights { weight, bias };
     let [mut d_hidden, mut d_weight, mut d_bias] = [hidden, weight, bias]

@@ -19,6 +19,12 @@ impl Model {
     /// Every head, encoder first, in the order of the stream; those of layers that share their weights once.
     pub fn heads(&self) -> Vec<Head> {
         let mut heads = Vec::new();
+        // Of a recurrent model with attention these are the only ones.
+        let cross = self.recurrent.as_ref().and_then(|recurrent| recurrent.attention());
+        // Behind heads without a projection none can be left out.
+        let cross = cross.filter(|cross| cross.output.is_some());
+        let count = cross.map_or(0, |cross| cross.settings().heads);
+        heads.extend((0..count).map(|head| Head { site: Site::Cross, layer: 0, head }));
         let stacks: [(_, &[Site]); 2] =
             [(&self.encoder, &[Site::Encoder]), (&self.decoder, &[Site::Decoder, Site::Cross])];
         for (stack, sites) in stacks {
@@ -44,10 +50,14 @@ impl Model {
                 Site::Decoder | Site::Cross => &mut model.decoder,
             };
             let block = stack.as_mut().and_then(|stack| stack.blocks.get_mut(removed.layer));
-            let attention = block.and_then(|block| match removed.site {
+            let own = block.and_then(|block| match removed.site {
                 Site::Cross => block.cross.as_mut().map(|cross| &mut cross.attention),
                 Site::Encoder | Site::Decoder => Some(&mut block.attention),
             });
+            let is_cross = removed.site == Site::Cross && removed.layer == 0;
+            let recurrent = model.recurrent.as_mut().and_then(|own| own.decoder.as_mut());
+            let recurrent = recurrent.and_then(|own| own.attention.as_mut()).filter(|_| is_cross);
+            let attention = own.or(recurrent);
             let found = attention.filter(|attention| removed.head < attention.settings().heads);
             let Some(attention) = found else {
                 let Head { site, layer, head } = removed;
@@ -55,8 +65,12 @@ impl Model {
                 return Err(Error::Input(reason));
             };
             let count = attention.settings().heads;
-            let weight = attention.output.weight.clone(); // [heads · value_dim, width]
-            attention.output.weight = weight.map(|weight| {
+            let Some(output) = attention.output.as_mut() else {
+                let reason = "nothing is projected behind these heads; one cannot be left out";
+                return Err(Error::Input(reason.into()));
+            };
+            let weight = output.weight.clone(); // [heads · value_dim, width]
+            output.weight = weight.map(|weight| {
                 let [rows, _] = weight.dims();
                 let own = |row: usize| row * count / rows == removed.head;
                 let kept: Vec<f32> =

@@ -70,7 +70,7 @@ impl Drawing<'_> {
             (Role::Bias, _) => Some(Spread::Normal(0.0)),
             (Role::Embedding, _) => Some(Spread::Normal(self.embeddings())),
             (Role::ResidualProjection, Init::Normal) => {
-                let depth = settings.encoder_depth().max(settings.decoder_depth());
+                let depth = settings.encoder_depth().max(settings.decoder_depth()).max(1);
                 Some(Spread::Normal(0.02 / (2.0 * depth as f32).sqrt()))
             }
             (Role::Projection | Role::Output | Role::Head, Init::Normal) => {

@@ -17,7 +17,7 @@
 //!
 //! [`Model`] is the whole: embeddings, an encoder [`Stack`], a decoder [`Stack`] or both, and the output projection to logits. A
 //! stack is made of [`Block`]s, a block of attention, perhaps attention to the encoder, and a [`FeedForward`], each with
-//! its [`Norm`]. Which attention a layer has follows from [`ModelSettings::attention`]: one table for all, and what
+//! its [`Norm`]; or its layers are recurrent ([`RecurrentModel`]). Which attention a layer has follows from [`ModelSettings::attention`]: one table for all, and what
 //! stacks and layers have otherwise. [`generate`] generates, [`Model::parameters`] names what is learned.
 
 mod block;
@@ -36,6 +36,7 @@ mod norm;
 mod output;
 mod parameters;
 mod quantized;
+mod recurrent;
 mod sequences;
 mod settings;
 mod shapes;
@@ -54,10 +55,11 @@ pub use norm::Norm;
 pub use output::{Output, OutputTransform};
 pub use parameters::{MappedParameter, Parameter, ParameterPath, ParameterView, Role};
 pub use quantized::quantized;
+pub use recurrent::{Reader, ReaderLayer, RecurrentLayer, RecurrentModel, Writer};
 pub use sequences::{Memory, Sequences};
 pub use settings::{
-    Activation, Family, Init, ModelSettings, NormKind, NormPlace, Pooling, Recompute, ResidualKind,
-    Site,
+    Activation, Attends, Family, Init, ModelSettings, NormKind, NormPlace, Pooling, Recompute,
+    Recurrent, ResidualKind, Site,
 };
 pub use stack::Stack;
 pub use together::Step;

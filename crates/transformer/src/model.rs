@@ -8,10 +8,12 @@ use burn::{
     tensor::{Device, Tensor, TensorData},
 };
 use whatwhere_attention::Path;
+use whatwhere_kernels::Precision;
 use whatwhere_settings::Refuses;
 
 use crate::{
-    DecoderState, Error, Family, Memory, ModelSettings, Output, OutputTransform, Sequences, Stack,
+    DecoderState, Error, Family, Memory, ModelSettings, Output, OutputTransform, RecurrentModel,
+    Sequences, Stack,
     block::{BlockCache, Pass},
     dropout::Seeds,
     fused, init, parameters,
@@ -31,6 +33,8 @@ pub struct Model {
     pub encoder: Option<Stack>,
     /// Reads from the left.
     pub decoder: Option<Stack>,
+    /// In place of both stacks, if it is a recurrent model.
+    pub recurrent: Option<RecurrentModel>,
     /// Before the logits, if any.
     pub output_transform: Option<OutputTransform>,
     /// `[width, embedding width]`, where logits share embeddings of another width and nothing else stands between.
@@ -47,6 +51,9 @@ pub struct Model {
     /// Int8 weights, if it computes with such.
     #[module(skip)]
     int8: Option<Arc<QuantizedModel>>,
+    /// What it computes products in.
+    #[module(skip)]
+    precision: Precision,
 }
 
 /// How a model is called.
@@ -96,6 +103,7 @@ impl ModelSettings {
                 .then(|| EmbeddingConfig::new(self.token_types, channels).init(device)),
             encoder: stack(Site::Encoder, self.encoder_depth())?,
             decoder: stack(Site::Decoder, self.decoder_depth())?,
+            recurrent: RecurrentModel::new(self, device)?,
             output_transform: (self.output_transform && self.classes == 0)
                 .then(|| OutputTransform::new(self, device)),
             output_projection: self
@@ -107,6 +115,7 @@ impl ModelSettings {
             settings: self.clone(),
             scales_embeddings: self.scales_embeddings()?,
             int8: None,
+            precision: Precision::F32,
         })
     }
 }
@@ -127,6 +136,17 @@ impl Model {
 
     pub(crate) fn int8(&self) -> Option<&Arc<QuantizedModel>> {
         self.int8.as_ref()
+    }
+
+    /// What it computes products in, forward and backward.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// The same, computing products in this precision; weights stay f32. [`Self::logits`] are products in f32 either way.
+    pub fn with_precision(mut self, precision: Precision) -> Self {
+        self.precision = precision;
+        self
     }
 
     /// The same with these int8 weights, or with f32 ones.
@@ -165,10 +185,13 @@ impl Model {
         tokens: &Sequences,
         mode: Mode,
     ) -> Result<Tensor<3>, Error> {
+        if let Some(recurrent) = &self.recurrent {
+            return self.recurrent_hidden(recurrent, source, tokens, mode);
+        }
         let mut seeds = Seeds::new(mode.seed);
         match (&self.encoder, &self.decoder) {
             (Some(encoder), None) => {
-                self.read(encoder, tokens, &mut seeds, mode.path, States::None)
+                self.read(encoder, tokens, 0, &mut seeds, mode.path, States::None)
             }
             (_, Some(_)) => {
                 let memory = self.memory(source, &mut seeds, mode.path)?;
@@ -195,13 +218,20 @@ impl Model {
     /// Begins to generate: reads the source, if there is one.
     pub fn start(&self, source: Option<&Sequences>) -> Result<DecoderState, Error> {
         self.require_tokens()?;
-        if self.decoder.is_none() {
+        if self.family() == Family::Encoder {
             let reason = "an encoder fills blanks and does not write; use a decoder";
             return Err(Error::setting("family", "encoder", reason));
         }
-        let memory = self.memory(source, &mut Seeds::new(None), Path::Auto)?;
+        let (seeds, path) = (&mut Seeds::new(None), Path::Auto);
+        let (recurrent, memory) = match &self.recurrent {
+            None => (None, self.memory(source, seeds, path)?),
+            Some(recurrent) => {
+                let (state, memory) = self.recurrent_start(recurrent, source, seeds, path)?;
+                (Some(state), memory)
+            }
+        };
         let caches = vec![BlockCache::default(); self.settings.decoder_depth()];
-        Ok(DecoderState { caches, memory, length: 0, prefixes: None, sources: None })
+        Ok(DecoderState { caches, recurrent, memory, length: 0, prefixes: None, sources: None })
     }
 
     /// Logits after each of the given tokens, which follow those already read, `[batch, length, vocabulary]`.
@@ -227,13 +257,18 @@ impl Model {
         state: &mut DecoderState,
     ) -> Result<Tensor<3>, Error> {
         let (first, length) = (state.length, tokens.dims()[1]);
-        let DecoderState { caches, memory, prefixes, .. } = state;
-        let states = States::Caches(caches);
-        let seeds = Seeds::new(None);
+        let DecoderState { caches, recurrent, memory, prefixes, .. } = state;
         let mut tokens = tokens.clone();
         tokens.prefixes.clone_from(prefixes);
-        let (path, int8) = (Path::Auto, self.int8.as_deref());
-        let hidden = self.decode(&tokens, memory.as_ref(), first, seeds, path, states, int8)?;
+        let memory = memory.as_ref();
+        let hidden = match (&self.recurrent, recurrent) {
+            (Some(own), Some(state)) => self.recurrent_step(own, &tokens, state, memory, first)?,
+            _ => {
+                let (states, seeds) = (States::Caches(caches), Seeds::new(None));
+                let (path, int8) = (Path::Auto, self.int8.as_deref());
+                self.decode(&tokens, memory, first, seeds, path, states, int8)?
+            }
+        };
         state.length += length;
         Ok(hidden)
     }
@@ -244,32 +279,25 @@ impl Model {
         seeds: &mut Seeds,
         path: Path,
     ) -> Result<Option<Memory>, Error> {
-        match (&self.encoder, source) {
-            (None, None) => Ok(None),
-            (Some(encoder), Some(source)) => {
-                let states = self.read(encoder, source, seeds, path, States::None)?;
-                Ok(Some(Memory { states, lengths: source.lengths.clone() }))
-            }
-            (Some(_), None) => {
-                Err(Error::Input("an encoder-decoder needs a source, found none".into()))
-            }
-            (None, Some(_)) => {
-                Err(Error::Input("a decoder alone reads no source, found one".into()))
-            }
-        }
+        let Some((encoder, source)) = reading(self.encoder.as_ref(), source)? else {
+            return Ok(None);
+        };
+        let states = self.read(encoder, source, 0, seeds, path, States::None)?;
+        Ok(Some(Memory { states, lengths: source.lengths.clone() }))
     }
 
     pub(crate) fn read(
         &self,
         encoder: &Stack,
         tokens: &Sequences,
+        first: usize,
         seeds: &mut Seeds,
         path: Path,
         states: States,
     ) -> Result<Tensor<3>, Error> {
-        self.check_types(tokens)?;
-        let x = self.embed(tokens, path);
+        let x = self.checked_embed(tokens, path)?;
         let mut pass = Pass {
+            first: 0,
             lengths: tokens.lengths.as_deref(),
             tokens,
             prefixes: None,
@@ -277,9 +305,10 @@ impl Model {
             position: None,
             seeds: *seeds,
             path,
+            precision: self.precision,
         };
         let int8 = self.int8.as_deref().map(|int8| &int8.encoder[..]);
-        let out = encoder.forward(x, 0, &mut pass, states, int8)?;
+        let out = encoder.forward(x, first, &mut pass, states, int8)?;
         *seeds = pass.seeds;
         Ok(out)
     }
@@ -296,10 +325,10 @@ impl Model {
         int8: Option<&QuantizedModel>,
     ) -> Result<Tensor<3>, Error> {
         let decoder = self.decoder.as_ref().expect("callers have a decoder");
-        self.check_types(tokens)?;
-        let x = self.embed(tokens, path);
+        let x = self.checked_embed(tokens, path)?;
         // Padding stands at the end, where a causal pattern hides it.
         let mut pass = Pass {
+            first,
             lengths: None,
             tokens,
             prefixes: tokens.prefixes.as_deref(),
@@ -307,8 +336,15 @@ impl Model {
             position: None,
             seeds,
             path,
+            precision: self.precision,
         };
         decoder.forward(x, first, &mut pass, states, int8.map(|int8| &int8.decoder[..]))
+    }
+
+    /// [`Self::embed`] of tokens whose types are known.
+    pub(crate) fn checked_embed(&self, tokens: &Sequences, path: Path) -> Result<Tensor<3>, Error> {
+        self.check_types(tokens)?;
+        Ok(self.embed(tokens, path))
     }
 
     /// Embeddings of tokens and their types, `[batch, length, embedding width]`, before positions are added.
@@ -361,5 +397,20 @@ impl Model {
     /// Which stacks it has.
     pub fn family(&self) -> Family {
         self.settings.family
+    }
+}
+
+/// The encoder with what it reads; a model without one reads nothing.
+pub(crate) fn reading<'a, T>(
+    encoder: Option<&'a T>,
+    source: Option<&'a Sequences>,
+) -> Result<Option<(&'a T, &'a Sequences)>, Error> {
+    match (encoder, source) {
+        (None, None) => Ok(None),
+        (Some(encoder), Some(source)) => Ok(Some((encoder, source))),
+        (Some(_), None) => {
+            Err(Error::Input("an encoder-decoder needs a source, found none".into()))
+        }
+        (None, Some(_)) => Err(Error::Input("a decoder alone reads no source, found one".into())),
     }
 }

@@ -6,7 +6,7 @@ use burn::{
     tensor::{Device, Tensor},
 };
 use rayon::prelude::*;
-use whatwhere_attention::{Path, projected::Project};
+use whatwhere_attention::{Path, Way, projected::Project};
 use whatwhere_kernels::layer::{self, LossSum};
 
 use crate::{
@@ -62,8 +62,9 @@ impl OutputTransform {
         }
     }
 
-    fn forward(&self, x: Tensor<3>, path: Path) -> Tensor<3> {
-        let x = self.linear.project(x, path);
+    fn forward(&self, x: Tensor<3>, way: Way) -> Tensor<3> {
+        let x = self.linear.project(x, way);
+        let path = way.path;
         self.norm.forward(activate(self.activation, x, None, path), path)
     }
 }
@@ -75,15 +76,15 @@ impl Model {
     }
 
     pub(crate) fn logits_by(&self, hidden: Tensor<3>, path: Path) -> Tensor<3> {
-        let states = self.before_logits(hidden, path);
+        let states = self.before_logits(hidden, path.into());
         self.finish_logits(self.products(states, path))
     }
 
     /// What logits are made of: hidden states, transformed or projected where there is something between them.
-    pub(crate) fn before_logits(&self, hidden: Tensor<3>, path: Path) -> Tensor<3> {
+    pub(crate) fn before_logits(&self, hidden: Tensor<3>, way: Way) -> Tensor<3> {
         match (&self.output_transform, &self.output_projection) {
-            (Some(transform), _) => transform.forward(hidden, path),
-            (None, Some(projection)) => projection.project(hidden, path),
+            (Some(transform), _) => transform.forward(hidden, way),
+            (None, Some(projection)) => projection.project(hidden, way),
             (None, None) => hidden,
         }
     }
@@ -124,9 +125,13 @@ impl Model {
         targets: Targets,
     ) -> Option<(Tensor<1>, LossSum)> {
         if let Some(classifier) = &self.classifier {
-            return fused::cross_entropy(hidden, fused::Output::of_linear(classifier), targets);
+            let output = fused::Output::of_linear(classifier);
+            return fused::cross_entropy(hidden, output, targets, self.precision());
         }
-        let states = self.before_logits(hidden.unsqueeze_dim(0), Path::Auto);
+        let states = self.before_logits(
+            hidden.unsqueeze_dim(0),
+            Way { path: Path::Auto, precision: self.precision() },
+        );
         if self.is_int8() {
             return Some(self.int8_cross_entropy(states, targets));
         }
@@ -138,7 +143,7 @@ impl Model {
             bias: self.output.bias.as_ref().map(Param::val),
             soft_cap: self.settings().output_soft_cap,
         };
-        fused::cross_entropy(states, output, targets)
+        fused::cross_entropy(states, output, targets, self.precision())
     }
 
     /// The same of `[1, rows, channels]` states with int8 weights, whose logits are held for some rows at a time; it has no

@@ -108,6 +108,7 @@ impl ParameterView {
 pub(crate) fn share(from: &Model, to: Model) -> Result<Model, Error> {
     let mut taking = Taking::default();
     from.visit(&mut taking);
+    let to = to.with_precision(from.precision());
     Ok(to.replace(taking.found)?.with_int8(from.int8().cloned()))
 }
 

@@ -15,7 +15,10 @@ use burn::{
 };
 use rayon::prelude::*;
 use whatwhere_attention::{AttentionLinears, bridge::Operand};
-use whatwhere_kernels::layer::{Int8Values, Linear, QuantizedLinear};
+use whatwhere_kernels::{
+    Precision,
+    layer::{Int8Values, Linear, QuantizedLinear},
+};
 use whatwhere_settings::Refuses;
 
 use crate::{
@@ -54,6 +57,10 @@ impl ModelSettings {
     /// The parameters that int8 weights replace, and whether each is a table, whose rows are quantized, or a linear layer,
     /// whose columns are.
     pub fn quantized_parameters(&self) -> Result<BTreeMap<String, bool>, Error> {
+        if self.recurrent.is_some() {
+            let reason = "a recurrence has no int8 layers; use f32";
+            return Err(Error::setting("weights", "int8", reason));
+        }
         let mut naming = Naming::default();
         self.assemble(&Device::flex())?.visit(&mut naming);
         Ok(naming.found)
@@ -135,9 +142,13 @@ pub fn quantized(
 ) -> Result<QuantizedLinear, Error> {
     let layer = match (is_table, shape) {
         (true, [_, width]) => QuantizedLinear::logits(values, *width),
-        (false, [from, to]) => {
-            QuantizedLinear::new(&Linear { from: *from, to: *to, weight: values, bias: None })
-        }
+        (false, [from, to]) => QuantizedLinear::new(&Linear {
+            from: *from,
+            to: *to,
+            weight: values,
+            bias: None,
+            precision: Precision::F32,
+        }),
         _ => {
             let reason = format!("has shape {shape:?}, expected two sizes");
             return Err(Error::Parameter { name: name.into(), reason });

@@ -6,7 +6,7 @@ use burn::{
     tensor::{Device, Tensor},
 };
 use whatwhere_attention::{
-    Heads, Input, Path,
+    Heads, Input, Path, Way,
     position::{PositionLayer, PositionModule},
     projected::Project,
 };
@@ -51,7 +51,8 @@ pub(crate) enum States<'a> {
     Caches(&'a mut [BlockCache]),
     Together(&'a mut [Sequence<'a>]),
     Segments(&'a mut [Option<Tensor<3>>], usize),
-    Inputs(&'a mut [Vec<Input>]),
+    /// What attentions are called with, the first position at the given one.
+    Inputs(&'a mut [Vec<Input>], usize),
 }
 
 impl Stack {
@@ -131,7 +132,7 @@ impl Stack {
         states: &States,
     ) -> Result<Tensor<3>, Error> {
         let [early, late] = self.projections();
-        x = projected(x, early, pass.path);
+        x = projected(x, early, pass.way());
         for position in &self.position {
             x = match states {
                 States::Together(sequences) => {
@@ -144,7 +145,7 @@ impl Stack {
             x = norm.forward(x, pass.path);
         }
         x = drop(x, self.dropout, pass.seeds.next());
-        Ok(projected(x, late, pass.path))
+        Ok(projected(x, late, pass.way()))
     }
 
     /// The projection of the embeddings, if it stands before what is added to them, and if it stands after that.
@@ -153,15 +154,15 @@ impl Stack {
         if self.projects_last { [None, projection] } else { [projection, None] }
     }
 
-    /// What encodings that are added to embeddings contribute to what the first attention reads, given the embeddings: the
-    /// rest of it is the tokens'.
-    pub fn place_share(&self, embeddings: Tensor<3>) -> Result<Tensor<3>, Error> {
+    /// What encodings that are added to embeddings contribute to what the first attention reads, given the embeddings, the
+    /// first of which stands at `first`: the rest of it is the tokens'.
+    pub fn place_share(&self, embeddings: Tensor<3>, first: usize) -> Result<Tensor<3>, Error> {
         let path = Path::Auto;
         let [early, late] = self.projections();
-        let mut whole = projected(embeddings, early, path);
+        let mut whole = projected(embeddings, early, path.into());
         let mut part = Tensor::zeros(whole.dims(), &whole.device());
         for position in &self.position {
-            part = position.embed(part, 0)?;
+            part = position.embed(part, first)?;
         }
         whole = whole + part.clone();
         if let Some(norm) = &self.embedding_norm {
@@ -198,7 +199,7 @@ impl Stack {
                 States::Caches(caches) => State::Cache(&mut caches[layer]),
                 States::Together(sequences) => State::Together(Together::new(sequences, layer)),
                 States::Segments(pasts, length) => State::Segment(&mut pasts[layer], *length),
-                States::Inputs(inputs) => State::Inputs(&mut inputs[layer]),
+                States::Inputs(inputs, first) => State::Inputs(&mut inputs[layer], *first),
             };
             let int8 = int8.filter(|_| pass.path != Path::Composed);
             x = block.forward(x, pass, state, int8.map(|int8| &int8[layer % int8.len()]))?;
@@ -210,9 +211,9 @@ impl Stack {
     }
 }
 
-fn projected(x: Tensor<3>, projection: Option<&Linear>, path: Path) -> Tensor<3> {
+fn projected(x: Tensor<3>, projection: Option<&Linear>, way: Way) -> Tensor<3> {
     match projection {
         None => x,
-        Some(projection) => projection.project(x, path),
+        Some(projection) => projection.project(x, way),
     }
 }

@@ -14,7 +14,7 @@ use whatwhere_attention::{
     projected::{Compared, Projected, linear},
 };
 use whatwhere_kernels::{
-    Pooled,
+    Pooled, Precision,
     layer::{self, Activation, Hidden, Linear, add_to},
 };
 
@@ -279,6 +279,7 @@ pub(crate) struct FeedForward {
     pub(crate) width: usize,
     pub(crate) inner: usize,
     pub(crate) activation: Activation,
+    pub(crate) precision: Precision,
 }
 
 impl FeedForward {
@@ -286,11 +287,12 @@ impl FeedForward {
         let &[up, up_bias, gate, gate_bias, down, down_bias] = weights else {
             unreachable!("three weights and biases")
         };
-        let wide = |weight, bias| -> Linear<'a> { linear(weight, bias, self.width) };
+        let wide =
+            |weight, bias| -> Linear<'a> { linear(weight, bias, self.width, self.precision) };
         layer::FeedForward {
             up: wide(up, up_bias),
             gate: (!gate.is_empty()).then(|| wide(gate, gate_bias)),
-            down: linear(down, down_bias, self.inner),
+            down: linear(down, down_bias, self.inner, self.precision),
             activation: self.activation,
         }
     }

@@ -60,6 +60,13 @@ impl Model {
             let reason = "targets of a source are stepped as a batch, found one among several";
             return Err(Error::Input(reason.into()));
         }
+        if self.recurrent.is_some() {
+            // A recurrence has no rows to share: each sequence goes by itself.
+            let each = steps
+                .iter_mut()
+                .map(|step| self.step_last(&Sequences::from_rows(&[step.tokens]), 1, step.state));
+            return Ok(Tensor::cat(each.collect::<Result<Vec<_>, _>>()?, 1));
+        }
         let tokens: Vec<u32> = steps.iter().flat_map(|step| step.tokens).copied().collect();
         let mut ends = Vec::with_capacity(steps.len());
         let mut sequences: Vec<Sequence> = Vec::with_capacity(steps.len());

@@ -123,6 +123,10 @@ impl PositionSettings for Disentangled {
         self.position_to_content
     }
 
+    fn projects(&self) -> bool {
+        self.shared_projections
+    }
+
     fn entries(&self) -> usize {
         2 * self.span()
     }
@@ -224,10 +228,10 @@ mod layer {
     }
 
     impl PositionLayer for DisentangledLayer {
-        fn add_projected_terms(&self, call: &mut Call, key: &Linear) -> Result<(), Error> {
+        fn add_projected_terms(&self, call: &mut Call, key: Option<&Linear>) -> Result<(), Error> {
             if self.settings.content_to_position {
                 let [left, right] = self.reach(call);
-                let key = self.projections.first().unwrap_or(key);
+                let key = self.projections.first().or(key).expect("settings ask for one");
                 let table = flat(self.projected(key, [left, right]));
                 let vectors = Relative { table, per_head: true, left, right };
                 let scale = call.score.scale();
@@ -236,12 +240,12 @@ mod layer {
             Ok(())
         }
 
-        fn add_key_terms(&self, call: &mut Call, k: &Tensor<4>, query: &Linear) {
+        fn add_key_terms(&self, call: &mut Call, k: &Tensor<4>, query: Option<&Linear>) {
             if !self.settings.position_to_content {
                 return;
             }
             let reach = self.reach(call);
-            let query = self.projections.last().unwrap_or(query);
+            let query = self.projections.last().or(query).expect("settings ask for one");
             add_key_terms(call, k, self.projected(query, reach), reach);
         }
     }
@@ -320,12 +324,12 @@ mod tests {
             };
             let [to_key, to_query] = match own.projections.as_slice() {
                 [key, query] => [key.clone(), query.clone()],
-                _ => [layer.key.clone(), layer.query.clone()],
+                _ => [&layer.key, &layer.query].map(|linear| linear.clone().unwrap()),
             };
             let (asked, asking) = (project(&table, &to_key), project(&table, &to_query));
             let x = Tensor::<3>::random([1, 12, 8], spread, &device);
             let rows = numbers(x.clone());
-            let (q, k) = (project(&rows, &layer.query), project(&rows, &layer.key));
+            let [q, k] = [&layer.query, &layer.key].map(|l| project(&rows, l.as_ref().unwrap()));
             let found = numbers(layer.weights(Input::new(x)).unwrap());
             let entry = Disentangled { buckets: 4, length: 6, ..Default::default() };
             for head in 0..2 {

@@ -85,6 +85,11 @@ pub trait PositionSettings {
         false
     }
 
+    /// Whether vectors of the encoding go through the layer's projections.
+    fn projects(&self) -> bool {
+        false
+    }
+
     /// Adds the encoding's terms to a call, over the names of what it learns.
     fn add_terms(&self, _call: &mut Terms) -> Result<(), Error> {
         Ok(())
@@ -189,12 +194,12 @@ pub trait PositionLayer {
     }
 
     /// Adds the terms of vectors that go through the layer's projection of keys, which settings cannot lay out.
-    fn add_projected_terms(&self, _call: &mut Call, _key: &Linear) -> Result<(), Error> {
+    fn add_projected_terms(&self, _call: &mut Call, _key: Option<&Linear>) -> Result<(), Error> {
         Ok(())
     }
 
     /// Adds the terms that ask keys, `[batch, kv_heads, keys or more, head_dim]`, with the layer's projection of queries.
-    fn add_key_terms(&self, _call: &mut Call, _k: &Tensor<4>, _query: &Linear) {}
+    fn add_key_terms(&self, _call: &mut Call, _k: &Tensor<4>, _query: Option<&Linear>) {}
 }
 
 #[cfg(feature = "burn")]
@@ -207,11 +212,11 @@ impl PositionLayer for PositionModule {
         self.role().array(name, call)
     }
 
-    fn add_projected_terms(&self, call: &mut Call, key: &Linear) -> Result<(), Error> {
+    fn add_projected_terms(&self, call: &mut Call, key: Option<&Linear>) -> Result<(), Error> {
         self.role().add_projected_terms(call, key)
     }
 
-    fn add_key_terms(&self, call: &mut Call, k: &Tensor<4>, query: &Linear) {
+    fn add_key_terms(&self, call: &mut Call, k: &Tensor<4>, query: Option<&Linear>) {
         self.role().add_key_terms(call, k, query);
     }
 }
@@ -270,6 +275,11 @@ impl Position {
     /// Whether scores ask keys for distances, so that they are formed between projections.
     pub fn asks_keys(&self) -> bool {
         self.role().asks_keys()
+    }
+
+    /// Whether vectors of the encoding go through the layer's projections.
+    pub fn projects(&self) -> bool {
+        self.role().projects()
     }
 
     /// Adds the encoding's terms to a call, over the names of what it learns.
@@ -358,7 +368,7 @@ mod tests {
                 value(slot, array, heads.heads)
             });
             let key = burn::nn::LinearConfig::new(16, 16).init(&Device::flex());
-            layer.add_projected_terms(&mut call, &key).unwrap();
+            layer.add_projected_terms(&mut call, Some(&key)).unwrap();
             let adds = !call.biases.is_empty() || call.relative_values.is_some();
             assert_eq!(position.adds_to_scores(), adds, "{name} adds to scores");
             assert_eq!(position.rotates(&heads), !call.features.is_empty(), "{name} rotates");

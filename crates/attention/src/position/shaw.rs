@@ -173,7 +173,7 @@ mod layer {
             Some(flat(table.as_ref()?.val()))
         }
 
-        fn add_key_terms(&self, call: &mut Call, k: &Tensor<4>, _query: &Linear) {
+        fn add_key_terms(&self, call: &mut Call, k: &Tensor<4>, _query: Option<&Linear>) {
             if let Some(queries) = &self.queries {
                 add_key_terms(call, k, queries.val(), [self.reach; 2]);
             }
@@ -213,8 +213,8 @@ mod tests {
             let on_keys = own.keys.as_ref().map_or(vec![0.0; tables * 20], |t| numbers(t.val()));
             let on_queries = own.queries.as_ref().map(|t| numbers(t.val())).unwrap();
             let x = Tensor::<3>::random([1, length, 8], spread, &device);
-            let q = numbers(layer.query.forward(x.clone()));
-            let k = numbers(layer.key.forward(x.clone()));
+            let q = numbers(layer.query.as_ref().unwrap().forward(x.clone()));
+            let k = numbers(layer.key.as_ref().unwrap().forward(x.clone()));
             let found = numbers(layer.weights(Input::new(x)).unwrap());
             for (head, i) in (0..2).flat_map(|head| (0..length).map(move |i| (head, i))) {
                 let q = &q[i * 8 + head * dim..][..dim];

@@ -32,8 +32,9 @@ fn logits(model: &Model, position: &Position) -> Tensor<3> {
             linear.weight = Param::from_tensor(weight(&joint).narrow(1, 64 * i, 64));
             linear.bias = Some(Param::from_tensor(bias(&joint).narrow(0, 64 * i, 64)));
         }
-        layer.output.weight = Param::from_tensor(weight(&output));
-        layer.output.bias = Some(Param::from_tensor(bias(&output)));
+        let own = layer.output.as_mut().unwrap();
+        own.weight = Param::from_tensor(weight(&output));
+        own.bias = Some(Param::from_tensor(bias(&output)));
         let normed = norm(x.clone(), format!("{block}.ln_1"));
         x = x + layer.forward(Input { path: model.path, ..Input::new(normed) }).unwrap();
         let hidden = norm(x.clone(), format!("{block}.ln_2"));

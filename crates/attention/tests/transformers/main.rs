@@ -120,6 +120,7 @@ impl Model {
 /// Query, key, value, output.
 fn projections(layer: &mut Attention) -> [&mut Linear; 4] {
     [&mut layer.query, &mut layer.key, &mut layer.value, &mut layer.output]
+        .map(|linear| linear.as_mut().unwrap())
 }
 
 /// Positions added to embeddings, by an encoding without parameters.

@@ -15,7 +15,7 @@ use whatwhere_training::{
     memory::{self, Memory},
     presets,
 };
-use whatwhere_transformer::{Family, Site};
+use whatwhere_transformer::{Attends, Family, Site};
 
 use crate::{failure::Failure, verb::Settings};
 
@@ -90,6 +90,16 @@ fn show_resources(settings: &RunSettings, json: bool, out: &mut dyn Write) -> an
 /// The settings with the attention's defaults, too, which models keep as what differs from them.
 fn written_out(mut settings: RunSettings) -> anyhow::Result<RunSettings> {
     let model = &mut settings.model;
+    if model.recurrent.is_some() {
+        if model.attends != Attends::None {
+            let mut table = toml::Table::try_from(model.attention(Site::Cross, 0)?)?;
+            table.remove("width"); // the model's
+            table.remove("epsilon"); // the model's, too
+            model.cross = table;
+            model.attention.clear();
+        }
+        return Ok(settings);
+    }
     let site = if model.family == Family::Encoder { Site::Encoder } else { Site::Decoder };
     let mut plain = model.clone();
     plain.alternate.clear();
@@ -206,6 +216,9 @@ mod tests {
             ("data.tokenizer", TokenizerSettings::NAMES),
             ("data.objective", Objective::NAMES),
             ("model.family", &["decoder", "encoder", "encoder_decoder"]),
+            ("model.recurrent", &["gru", "lstm"]),
+            ("model.attends", &["none", "before", "after"]),
+            ("model.attention.projections", &["all", "compared", "none"]),
             ("model.norm", &["rms", "layer"]),
             ("model.norm_place", &["pre", "post", "both", "output"]),
             ("model.activation", &["relu", "gelu", "gelu_tanh", "silu", "swiglu"]),

@@ -22,6 +22,7 @@ pub(crate) mod serve;
 pub(crate) mod show;
 pub(crate) mod train;
 pub(crate) mod translate;
+pub(crate) mod view;
 pub(crate) mod weights;
 
 use std::{

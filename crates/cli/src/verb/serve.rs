@@ -10,8 +10,11 @@ use crate::verb::weights::Computed;
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Serve {
     /// Run folders; a request names one by the last part of its path, or by NAME where it is given as NAME=PATH.
-    #[arg(required = true, value_name = "RUN")]
+    #[arg(required_unless_present = "folders", value_name = "RUN")]
     runs: Vec<PathBuf>,
+    /// Folders with runs and comparisons that the page lists and follows.
+    #[arg(long = "runs", value_name = "FOLDER", num_args = 1..)]
+    folders: Vec<PathBuf>,
     /// Where to listen; other machines reach the server only if this is not the loopback address.
     #[arg(long, default_value = "127.0.0.1")]
     host: IpAddr,
@@ -45,7 +48,15 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<()> {
     let Serve { runs, host, port, .. } = args;
     let count = runs.len();
     let what = format!("{count} run{} on {host}:{port}", if count == 1 { "" } else { "s" });
-    let _ = (&args.api_key_file, args.slots, args.queue, args.context, args.deadline, args.grace);
+    let _ = (
+        &args.folders,
+        &args.api_key_file,
+        args.slots,
+        args.queue,
+        args.context,
+        args.deadline,
+        args.grace,
+    );
     let message = format!("cannot serve {what}: this program was built without its server");
     let hint = "build it with --features serve: `cargo install whatwhere --features serve`, or in the repository `cargo build --release --features whatwhere/serve`";
     Err(crate::failure::Failure::usage(message, hint).into())
@@ -66,6 +77,7 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<()> {
         context: args.context,
         deadline: Duration::from_secs(args.deadline),
         grace: Duration::from_secs(args.grace),
+        folders: args.folders.clone(),
     };
     let mut runs = Vec::with_capacity(args.runs.len());
     for argument in &args.runs {

@@ -114,6 +114,9 @@ fn say_data(trainer: &Trainer, corpus: &Corpus, folder: &Folder) -> anyhow::Resu
         say!("{}", verb::without_locks(folder.path()));
     }
     corpus.describe().held_out().iter().for_each(|said| say!("{said}"));
+    if let Some(said) = trainer.settings().training.said_of_precision() {
+        say!("{said}");
+    }
     say_cut(&trainer::batches(trainer.settings(), corpus, Split::Train)?, trainer.settings());
     Ok(())
 }

@@ -75,6 +75,11 @@ pub fn convert(model: &Model, conversion: &Conversion) -> Result<Converted> {
         parameters: model.parameters(),
         steps: Vec::new(),
     };
+    if let Some(kind) = model.settings().recurrent {
+        let name = format!("{kind:?}").to_lowercase();
+        let reason = "has neither positions nor key heads of its own to convert";
+        return Err(Error::Refused(format!("recurrent = {name}: {reason}")));
+    }
     if conversion.position.is_none() && conversion.kv_heads.is_none() {
         return Err(Error::Refused("nothing to convert: name a position or kv_heads".into()));
     }

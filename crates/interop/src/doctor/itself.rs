@@ -82,7 +82,7 @@ impl Itself<'_> {
     /// Token by token and at once.
     fn cached(&self) -> Result<Check> {
         let (name, compared) = ("cached", "token by token and all at once");
-        if self.model.decoder.is_none() {
+        if self.model.family() == Family::Encoder {
             return Ok(self.check(name, compared, Err("an encoder keeps no cache"), ""));
         }
         let whole = self.whole(self.model, &self.ids)?;
@@ -113,7 +113,7 @@ impl Itself<'_> {
     /// Later tokens and earlier logits.
     fn causal(&self) -> Result<Check> {
         let (name, compared) = ("causal", "logits before a token, whatever that token is");
-        if self.model.decoder.is_none() {
+        if self.model.family() == Family::Encoder {
             return Ok(self.check(name, compared, Err("an encoder sees later tokens"), ""));
         }
         if self.ids.len() < 2 {
@@ -142,6 +142,9 @@ impl Itself<'_> {
             return refused("an encoder-decoder is not shifted");
         }
         let settings = self.model.settings();
+        if settings.recurrent.is_some() {
+            return refused("a recurrence sees all that stood before");
+        }
         let site = if self.model.decoder.is_some() { Site::Decoder } else { Site::Encoder };
         for layer in 0..settings.layers {
             let own = settings.attention(site, layer)?;

@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use whatwhere_attention::Projections;
 use whatwhere_training::Run;
-use whatwhere_transformer::ModelSettings;
+use whatwhere_transformer::{Family, ModelSettings, Site};
 
 pub use huggingface::to_huggingface;
 
@@ -54,8 +55,28 @@ pub(crate) struct Worded {
     pub(crate) names: Names,
 }
 
-/// Refuses a run that tells classes: no format is written with its head.
-pub(crate) fn must_predict_tokens(settings: &ModelSettings) -> Result<()> {
+/// Refuses a run that no format has: one that tells classes, is recurrent or compares states that are not projected.
+pub(crate) fn must_be_known_to_others(settings: &ModelSettings) -> Result<()> {
+    if let Some(kind) = settings.recurrent {
+        let name = format!("{kind:?}").to_lowercase();
+        return Err(Error::Refused(format!(
+            "recurrent = {name}: what is written for others are Transformers; no format here has a recurrence"
+        )));
+    }
+    let stacks =
+        [(Site::Encoder, settings.encoder_depth()), (Site::Decoder, settings.decoder_depth())];
+    let crosses = if settings.family == Family::EncoderDecoder { settings.layers } else { 0 };
+    for (site, layers) in stacks.into_iter().chain([(Site::Cross, crosses)]) {
+        for layer in 0..layers {
+            let projections = settings.attention(site, layer)?.projections;
+            if projections != Projections::All {
+                let name = format!("{projections:?}").to_lowercase();
+                return Err(Error::Refused(format!(
+                    "attention.projections = {name}: attention elsewhere projects queries, keys, values and output"
+                )));
+            }
+        }
+    }
     match settings.classes {
         0 => Ok(()),
         classes => Err(Error::Refused(format!(
@@ -67,7 +88,7 @@ pub(crate) fn must_predict_tokens(settings: &ModelSettings) -> Result<()> {
 /// The words for a run: those it came with, or those of the first family that has its settings.
 pub(crate) fn worded(run: &Run) -> Result<Worded> {
     let settings = &run.settings.model;
-    must_predict_tokens(settings)?;
+    must_be_known_to_others(settings)?;
     if let Some(imported) = &run.imported
         && !imported.config.is_empty()
         && let Ok(words) = read(&imported.config, settings)

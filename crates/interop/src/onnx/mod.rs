@@ -23,7 +23,7 @@ use whatwhere_transformer::{Family, ModelSettings, ParameterView, Site};
 use crate::{
     Error,
     error::Result,
-    export::{Exported, must_be_new, must_predict_tokens},
+    export::{Exported, must_be_known_to_others, must_be_new},
 };
 use graph::{Data, Graph, Initializer, Kind, OPSET, Port, Size};
 use model::Writer;
@@ -39,7 +39,7 @@ pub fn to_onnx(run: &Path, out: &Path) -> Result<Exported> {
     must_be_new(out, "folder")?;
     let opened = Run::open(run)?;
     let settings = &opened.settings.model;
-    must_predict_tokens(settings)?;
+    must_be_known_to_others(settings)?;
     let views = opened.model().views();
     let graphs = graphs(settings, &views)?;
     fs::create_dir_all(out).map_err(Error::file(out))?;

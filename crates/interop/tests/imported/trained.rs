@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use whatwhere_interop::{import, to_huggingface};
+use whatwhere_interop::{Weights, import, to_gguf, to_huggingface, to_onnx};
 use whatwhere_training::{Folder, Run, RunSettings, imported::Imported, presets};
 use whatwhere_transformer::{ModelSettings, Parameter};
 
@@ -75,6 +75,9 @@ fn every_preset_goes_out_and_comes_back_or_is_refused_with_the_target_that_can()
         run_of(&settings, None, &out.path().join("run"));
         match comes_back(&out.path().join("run"), out.path()) {
             Ok(family) => out_there.push(format!("{}: {family}", preset.name)),
+            Err(message) if settings.recurrent.is_some() => {
+                assert!(message.contains("recurrent = gru: "), "{message}");
+            }
             Err(message) => {
                 assert!(message.contains("--to onnx carries every setting"), "{message}");
                 assert!(message.contains("the nearest is"), "{message}");
@@ -84,6 +87,33 @@ fn every_preset_goes_out_and_comes_back_or_is_refused_with_the_target_that_can()
     assert!(tried > 10, "{tried}");
     eprintln!("{out_there:#?}");
     assert!(out_there.iter().any(|one| one == "shakespeare: gpt2"), "{out_there:?}");
+}
+
+#[test]
+fn what_no_format_has_is_refused_by_every_target() {
+    for (text, expected) in [
+        ("recurrent = 'gru'", "recurrent = gru: what is written for others are Transformers"),
+        ("recurrent = 'lstm'\nfamily = 'encoder_decoder'\nattends = 'after'", "recurrent = lstm: "),
+        ("attention = { heads = 2, projections = 'none' }", "attention.projections = none: "),
+        (
+            "family = 'encoder_decoder'\nattention.heads = 2\ncross.projections = 'compared'",
+            "attention.projections = compared: ",
+        ),
+    ] {
+        let text = format!("width = 16\nlayers = 1\nvocabulary = 31\n{text}");
+        let out = tempfile::tempdir().unwrap();
+        let at = |name: &str| out.path().join(name);
+        run_of(&ModelSettings::from_toml(&text).unwrap(), None, &at("run"));
+        for found in [
+            to_huggingface(&at("run"), &at("folder")).map(|_| ()),
+            to_onnx(&at("run"), &at("graphs")).map(|_| ()),
+            to_gguf(&at("run"), &at("file"), Weights::F32).map(|_| ()),
+        ] {
+            let message = found.unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+        assert!(["folder", "graphs", "file"].iter().all(|name| !at(name).exists()));
+    }
 }
 
 /// Rotary with every scaling, and windows in turn: settings that a decoder trained here may well have.

@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use crate::{
     attention::{
-        Bias, Relative,
+        Bias, Entries, Relative,
         head::{Head, Keys, Rows},
         learned::LearnedHead,
+        places::Places,
         plan::{Transposed, distances},
     },
     memory::scratch::{Buffer, Scratch},
@@ -18,6 +19,12 @@ use crate::{
     tile::TILE,
 };
 
+/// Where terms of relative tables are formed: for neighbors, and for gathered keys.
+pub(crate) struct Terms<'s> {
+    pub(crate) terms: &'s mut Buffer,
+    pub(crate) entries: &'s mut Entries,
+}
+
 impl Head<'_> {
     /// Adds every bias to the scores of a region.
     pub(crate) fn add_biases(
@@ -26,32 +33,35 @@ impl Head<'_> {
         keys: &Keys,
         region: &Region,
         scores: &mut [f32],
-        terms: &mut Buffer,
+        work: &mut Terms,
     ) {
         let attention = self.attention();
         let (dim, simd) = (attention.shape.head_dim, attention.simd);
-        if let Some((table, start)) = self.by_distance(queries.index(), keys.range.start) {
+        if let Places::List(list) = keys.places {
+            return self.add_gathered_biases(queries, list, region, scores, work.entries);
+        }
+        let (query, key, terms) = (queries.places().at(0), keys.places.at(0), &mut *work.terms);
+        if let Some((table, start)) = self.by_distance(query, key) {
             simd.run(AddDiagonals { region: region.clone(), scores, table, start });
         }
         for (i, relative) in self.plan.relative_keys.iter().enumerate() {
             let rows = queries.relative(i, dim);
             let table = &relative.table;
-            let band = self.band(queries.index(), keys.range.start, region, &table.vectors);
+            let band = self.band(query, key, region, &table.vectors);
             let terms = band_terms(self, rows, dim, table, &band, region, terms);
             simd.run(AddBand { band, region: region.clone(), scores, terms });
         }
         for bias in &attention.biases {
             if let Bias::Dense { values, shape, .. } = bias {
                 for row in region.rows.clone() {
-                    let query = queries.index() + row;
-                    let line = self.dense_line(shape, query);
-                    let real = region.cols.end.min(keys.range.len());
+                    let line = self.dense_line(shape, query + row);
+                    let real = region.cols.end.min(keys.places.len());
                     let scores = &mut scores[region.of(row)];
                     let cols = region.cols.start..real.max(region.cols.start);
                     if shape[3] == 1 {
                         scores[..cols.len()].iter_mut().for_each(|s| *s += values[line]);
                     } else {
-                        let values = &values[line + keys.range.start..][cols];
+                        let values = &values[line + key..][cols];
                         scores.iter_mut().zip(values).for_each(|(s, v)| *s += v);
                     }
                 }
@@ -71,8 +81,11 @@ impl Head<'_> {
     ) {
         let attention = self.attention();
         let (simd, dim) = (attention.simd, attention.shape.head_dim);
+        if let Places::List(list) = keys.places {
+            return self.gathered_biases_backward(queries, list, learned, region, scratch);
+        }
         let d_scores = &scratch.d_scores[..];
-        let (query, key) = (queries.index(), keys.range.start);
+        let (query, key) = (queries.places().at(0), keys.places.at(0));
         if !learned.by_distance.is_empty() {
             simd.run(FoldDiagonals {
                 region: region.clone(),
@@ -105,7 +118,7 @@ impl Head<'_> {
             product_of_terms(self, region, entries, terms, rows, dim, d_table);
         }
         for dense in &mut learned.dense {
-            let real = region.cols.end.min(keys.range.len()).max(region.cols.start);
+            let real = region.cols.end.min(keys.places.len()).max(region.cols.start);
             for row in region.rows.clone() {
                 let d = &d_scores[region.of(row)][..real - region.cols.start];
                 dense.add(query + row, key + region.cols.start - chunk_keys.start, d);
@@ -121,11 +134,16 @@ impl Head<'_> {
             * shape[3]
     }
 
-    /// This head's values by distance, and where the pair of two indices lies in them.
-    fn by_distance(&self, query: usize, key: usize) -> Option<(&[f32], usize)> {
+    /// This head's values by distance.
+    pub(crate) fn distance_table(&self) -> Option<&[f32]> {
         let table = self.plan.by_distance.as_ref()?;
         let span = distances(self.attention()).len();
-        Some((&table[self.head * span..][..span], self.distance_index(query, key)))
+        Some(&table[self.head * span..][..span])
+    }
+
+    /// This head's values by distance, and where the pair of two indices lies in them.
+    fn by_distance(&self, query: usize, key: usize) -> Option<(&[f32], usize)> {
+        Some((self.distance_table()?, self.distance_index(query, key)))
     }
 
     /// Where the pair of two indices lies in a table over all distances of the call.

@@ -7,10 +7,10 @@
 use std::ops::Range;
 
 use crate::{
-    Error,
-    attention::{Bias, Feature, Relative, Score, Shape, pattern::Pattern},
+    Error, Precision,
+    attention::{Arrangement, Bias, Feature, Relative, Score, Shape, pattern::Pattern},
     error::{expect_len, expect_range},
-    simd::Simd,
+    simd::{Simd, matmul::Matmul},
 };
 
 /// A call that can be computed: over slices, checked when it is used.
@@ -48,6 +48,10 @@ pub struct Call<T, P> {
     pub relative_values: Option<Relative<T>>,
     /// The instruction set to run on; [`Simd::detect`] unless a test or benchmark forces another.
     pub simd: Simd,
+    /// What products over channels, queries and keys are computed in; those of tables by distance are in f32.
+    pub precision: Precision,
+    /// How pairs are brought into tiles; as costs less unless a test or benchmark forces another.
+    pub arrangement: Arrangement,
 }
 
 /// Luong's local-p: weights are multiplied by `exp(−(key − center)² / (2 deviation²))` and not renormalised.
@@ -107,6 +111,8 @@ impl<T, P> Call<T, P> {
             dropout: None,
             relative_values: None,
             simd: Simd::detect(),
+            precision: Precision::F32,
+            arrangement: Arrangement::default(),
         }
     }
 
@@ -172,7 +178,18 @@ impl<T, P> Call<T, P> {
             centers: f(Name::new("focus", "centers"), centers),
             deviation: *deviation,
         });
-        let Self { shape, first_query, first_key, capacity, soft_cap, dropout, simd, .. } = *self;
+        let Self {
+            shape,
+            first_query,
+            first_key,
+            capacity,
+            soft_cap,
+            dropout,
+            simd,
+            precision,
+            arrangement,
+            ..
+        } = *self;
         Call {
             shape,
             first_query,
@@ -188,7 +205,14 @@ impl<T, P> Call<T, P> {
             dropout,
             relative_values,
             simd,
+            precision,
+            arrangement,
         }
+    }
+
+    /// A product of a tile's queries, keys, values or scores.
+    pub(crate) fn product(&self, product: Matmul) {
+        self.precision.small_product(self.simd, product);
     }
 
     /// Width of a compared query or key of `head`: `head_dim`, and one more for each polar channel.

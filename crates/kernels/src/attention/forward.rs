@@ -7,9 +7,17 @@ use std::ops::Range;
 
 use crate::{
     Error,
-    attention::{Attention, Inputs, Output, head::Head, plan::Plan, touched},
+    attention::{
+        Attention, Inputs, Output,
+        biases::Terms,
+        gathered::{self, Layers},
+        head::{Head, Keys, Rows},
+        places::Places,
+        plan::Plan,
+        touched,
+    },
     error::expect_len,
-    memory::scratch::{Buffer, Scratch},
+    memory::scratch::Scratch,
     parallel,
     simd::{
         bands::FoldBand,
@@ -17,7 +25,7 @@ use crate::{
         rows::{Multiply, Region, ScaleRows},
         softmax::Softmax,
     },
-    tile::{TILE, query_chunks, tiles},
+    tile::{Outline, TILE, query_chunks, tiles},
 };
 
 impl Attention<'_> {
@@ -46,10 +54,25 @@ impl Attention<'_> {
 
     /// The pass of a call that was checked.
     fn compute(&self, inputs: &Inputs, out: &mut [f32], lse: &mut [f32]) {
-        let plan = Plan::new(self, *inputs);
-        parallel::run(chunks(self, out, lse), |chunk, scratch| {
-            forward_chunk(&plan.head(chunk.batch, chunk.head), chunk, scratch);
-        });
+        let layers = Layers::of(self);
+        layers.plan(self, inputs).forward(&layers, out, lse);
+    }
+}
+
+impl Plan<'_> {
+    /// What lies together, then what is gathered.
+    pub(crate) fn forward(&self, layers: &Layers, out: &mut [f32], lse: &mut [f32]) {
+        if layers.neighbors().is_some() {
+            parallel::run(chunks(self.attention, out, lse), |chunk, scratch| {
+                forward_chunk(&self.head(chunk.batch, chunk.head), chunk, scratch);
+            });
+        } else {
+            out.fill(0.0);
+            lse.fill(f32::NEG_INFINITY);
+        }
+        for layer in &layers.gathered {
+            gathered::forward(self, layer, out, lse);
+        }
     }
 }
 
@@ -91,13 +114,16 @@ fn chunks<'o>(
 
 fn forward_chunk(head: &Head, chunk: Chunk, scratch: &mut Scratch) {
     let attention = head.attention();
-    let (simd, value_dim) = (attention.simd, attention.shape.value_dim);
-    let Scratch { queries, relative, key_rows, key_cols, values, scores, factors, terms, .. } =
-        scratch;
+    let value_dim = attention.shape.value_dim;
+    let Scratch { queries, relative, copied, key_rows, key_cols, values, .. } = scratch;
     let Chunk { rows, out, lse, .. } = chunk;
-    let queries = head.queries(rows.clone(), queries, relative);
-    let scores = scores.sized(TILE * TILE);
-    let factors = factors.sized(TILE * TILE);
+    let queries = head.queries(Places::Run(rows.clone()), copied, queries, relative);
+    let mut work = Work {
+        scores: scratch.scores.sized(TILE * TILE),
+        factors: scratch.factors.sized(TILE * TILE),
+        rescale: &mut scratch.rescale,
+        terms: Terms { terms: &mut scratch.terms, entries: &mut scratch.entries },
+    };
     let max = scratch.max.sized(rows.len());
     let sum = scratch.sum.zeroed(rows.len());
     max.fill(f32::NEG_INFINITY);
@@ -113,21 +139,54 @@ fn forward_chunk(head: &Head, chunk: Chunk, scratch: &mut Scratch) {
             values.aligned(&head.v[key_range.start * value_dim..key_range.end * value_dim]);
         for (tile_rows, outline) in visible {
             let first = tile_rows.start - rows.start;
-            head.scores(queries.from(first), &keys, &outline, scores, None, terms);
-            for region in outline.regions() {
-                let (max, sum) = (&mut max[first..], &mut sum[first..]);
-                let rescale = &mut scratch.rescale;
-                simd.run(Softmax { region: region.clone(), scores, max, sum, rescale });
-                if head.factors(tile_rows.start, key_range.start, &region, factors) {
-                    simd.run(Multiply { region: region.clone(), values: scores, factors });
-                }
-                let out = &mut out[first * value_dim..];
-                mix(head, scores, values, &region, &scratch.rescale, out);
-                mix_relative(head, scores, tile_rows.start, key_range.start, &region, out, terms);
-            }
+            let sums = Sums {
+                max: &mut max[first..],
+                sum: &mut sum[first..],
+                out: &mut out[first * value_dim..],
+            };
+            add_tile(head, queries.from(first), &keys, values, &outline, sums, &mut work);
         }
     }
     finish(head, max, sum, out, lse);
+}
+
+/// What a tile works with besides its queries and keys.
+pub(super) struct Work<'s> {
+    pub(super) scores: &'s mut [f32],
+    pub(super) factors: &'s mut [f32],
+    pub(super) rescale: &'s mut [f32; TILE],
+    pub(super) terms: Terms<'s>,
+}
+
+/// The softmax so far of a tile's rows and those after them.
+pub(super) struct Sums<'o> {
+    pub(super) max: &'o mut [f32],
+    pub(super) sum: &'o mut [f32],
+    pub(super) out: &'o mut [f32],
+}
+
+/// One step of online softmax: a tile of queries against a tile of keys.
+pub(super) fn add_tile(
+    head: &Head,
+    queries: Rows,
+    keys: &Keys,
+    values: &[f32],
+    outline: &Outline,
+    sums: Sums,
+    work: &mut Work,
+) {
+    let simd = head.attention().simd;
+    let Work { scores, factors, rescale, terms } = work;
+    let Sums { max, sum, out } = sums;
+    head.scores(queries, keys, outline, scores, None, terms);
+    for region in outline.regions() {
+        simd.run(Softmax { region: region.clone(), scores, max, sum, rescale });
+        if head.factors(queries, keys, &region, factors) {
+            simd.run(Multiply { region: region.clone(), values: scores, factors });
+        }
+        mix(head, scores, values, &region, rescale, out);
+        mix_relative(head, scores, queries, keys, &region, out, terms);
+    }
 }
 
 /// `out = rescale · out + weights · values` for the rows of a region; `out` starts at the tile's first row.
@@ -142,7 +201,7 @@ fn mix(
     let attention = head.attention();
     let value_dim = attention.shape.value_dim;
     let Region { rows, cols } = region.clone();
-    attention.simd.run(Matmul {
+    attention.product(Matmul {
         rows: rows.len(),
         cols: value_dim,
         inner: cols.end.min(values.len() / value_dim) - cols.start,
@@ -161,13 +220,18 @@ fn mix(
 fn mix_relative(
     head: &Head,
     weights: &[f32],
-    query: usize,
-    key: usize,
+    queries: Rows,
+    keys: &Keys,
     region: &Region,
     out: &mut [f32],
-    terms: &mut Buffer,
+    work: &mut Terms,
 ) {
     let Some(table) = &head.plan.relative_values else { return };
+    let queries = queries.places();
+    if let Places::List(list) = keys.places {
+        return head.mix_gathered_relative(&queries, list, weights, region, out, work.entries);
+    }
+    let (query, key, terms) = (queries.at(0), keys.places.at(0), &mut *work.terms);
     let attention = head.attention();
     let value_dim = attention.shape.value_dim;
     let band = head.band(query, key, region, &table.vectors);
@@ -190,7 +254,7 @@ fn mix_relative(
 }
 
 /// Divides by the sums. A row that saw nothing has the sum 0, the output 0 and the log-sum-exp −∞.
-fn finish(head: &Head, max: &[f32], sum: &mut [f32], out: &mut [f32], lse: &mut [f32]) {
+pub(super) fn finish(head: &Head, max: &[f32], sum: &mut [f32], out: &mut [f32], lse: &mut [f32]) {
     for ((lse, max), sum) in lse.iter_mut().zip(max).zip(sum.iter_mut()) {
         *lse = max + sum.ln();
         *sum = if *sum == 0.0 { 0.0 } else { 1.0 / *sum };

@@ -6,13 +6,18 @@ use crate::{
     EXACT_ROWS,
     attention::{
         Attention,
+        gathered::Shown,
         pairwise::Pairwise,
         pattern::Tile,
+        places::Places,
         plan::Plan,
         prepare::{Preparation, Prepare, Side},
     },
     memory::scratch::Buffer,
-    simd::{additive::Form, rows::Transpose},
+    simd::{
+        additive::Form,
+        rows::{Region, Transpose},
+    },
     tile::{Outline, TILE, tiles},
 };
 
@@ -28,10 +33,10 @@ pub(crate) struct Head<'a> {
 }
 
 /// Prepared queries of a task.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Queries<'s> {
-    /// Index of the first one in its head.
-    pub(crate) first: usize,
+    /// Where they stand in their head.
+    pub(crate) places: Places<'s>,
     /// `[rows, width]`.
     pub(crate) prepared: &'s [f32],
     /// `[relative biases, rows, head_dim]`.
@@ -56,9 +61,20 @@ pub(crate) struct Rows<'s> {
 }
 
 impl<'s> Rows<'s> {
-    /// The tile's first row in its head.
-    pub(crate) fn index(&self) -> usize {
-        self.all.first + self.first
+    /// Where its rows stand in their head.
+    pub(crate) fn places(&self) -> Places<'s> {
+        match &self.all.places {
+            Places::Run(range) => Places::Run(range.start + self.first..range.end),
+            Places::List(list) => Places::List(&list[self.first..]),
+        }
+    }
+
+    /// The line of the tile's first row in what a task learns: by index in the head among neighbors, else in the task.
+    pub(crate) fn line(&self) -> usize {
+        match &self.all.places {
+            Places::Run(range) => range.start + self.first,
+            Places::List(_) => self.first,
+        }
     }
 
     /// `[rows, width]`.
@@ -84,13 +100,31 @@ impl<'s> Rows<'s> {
 /// Prepared keys of a tile.
 #[derive(Clone)]
 pub(crate) struct Keys<'s> {
-    /// Their indices in the head.
-    pub(crate) range: Range<usize>,
+    /// Where they stand in their head.
+    pub(crate) places: Places<'s>,
+    /// By row of the tile, who sees which; nothing among neighbors, where the pattern is asked.
+    pub(crate) shown: Option<&'s Shown>,
     /// `[keys, width]`.
     pub(crate) rows: &'s [f32],
     /// `[width, TILE]`, unless there are too few queries to be worth it.
     pub(crate) cols: Option<&'s [f32]>,
 }
+
+impl<'s> Keys<'s> {
+    /// The keys of a region's columns, padding left out where they are gathered.
+    pub(crate) fn columns(&self, region: &Region) -> Places<'s> {
+        match &self.places {
+            Places::Run(range) => {
+                Places::Run(range.start + region.cols.start..range.start + region.cols.end)
+            }
+            Places::List(list) => {
+                let end = region.cols.end.min(list.len());
+                Places::List(&list[region.cols.start.min(end)..end])
+            }
+        }
+    }
+}
+
 impl Head<'_> {
     pub(crate) fn attention(&self) -> &Attention<'_> {
         self.plan.attention
@@ -106,21 +140,22 @@ impl Head<'_> {
         attention.score.pairwise(self.head, attention.shape.head_dim)
     }
 
-    /// Prepares queries `rows` into the two buffers.
+    /// Prepares queries into the last two buffers; those that are gathered are copied into the first.
     pub(crate) fn queries<'s>(
         &self,
-        rows: Range<usize>,
+        places: Places<'s>,
+        copy: &mut Buffer,
         prepared: &'s mut Buffer,
         relative: &'s mut Buffer,
     ) -> Queries<'s> {
         let attention = self.attention();
         let dim = attention.shape.head_dim;
-        let raw = &self.q[rows.start * dim..rows.end * dim];
-        let prepared = prepared.sized(rows.len() * self.width());
+        let raw = places.rows(self.q, dim, copy);
+        let prepared = prepared.sized(places.len() * self.width());
         attention.simd.run(Prepare {
             preparation: &self.preparation,
             side: Side::Query,
-            first_position: attention.first_query + rows.start,
+            places: places.clone(),
             raw,
             prepared,
         });
@@ -139,10 +174,10 @@ impl Head<'_> {
                 }
             }
         }
-        Queries { first: rows.start, prepared, relative, count: rows.len(), form }
+        Queries { count: places.len(), places, prepared, relative, form }
     }
 
-    /// Prepares keys `range` for `queries`, in the two buffers.
+    /// Prepares neighboring keys for `queries`, in the two buffers.
     pub(crate) fn keys<'s>(
         &'s self,
         range: Range<usize>,
@@ -150,17 +185,32 @@ impl Head<'_> {
         rows: &'s mut Buffer,
         cols: &'s mut Buffer,
     ) -> Keys<'s> {
-        let attention = self.attention();
-        let (dim, width) = (attention.shape.head_dim, self.width());
+        let dim = self.attention().shape.head_dim;
         let raw = &self.k[range.start * dim..range.end * dim];
+        self.prepare_keys(Places::Run(range), None, raw, queries, rows, cols)
+    }
+
+    /// Prepares keys for `queries`, in the two buffers; `raw` are their rows, and `shown` says who sees them if they are
+    /// gathered.
+    pub(crate) fn prepare_keys<'s>(
+        &self,
+        places: Places<'s>,
+        shown: Option<&'s Shown>,
+        raw: &'s [f32],
+        queries: &Queries,
+        rows: &'s mut Buffer,
+        cols: &'s mut Buffer,
+    ) -> Keys<'s> {
+        let attention = self.attention();
+        let width = self.width();
         let rows: &[f32] = if self.preparation.keys_are_raw() {
             rows.aligned(raw)
         } else {
-            let prepared = rows.sized(range.len() * width);
+            let prepared = rows.sized(places.len() * width);
             attention.simd.run(Prepare {
                 preparation: &self.preparation,
                 side: Side::Key,
-                first_position: attention.first_key + range.start,
+                places: places.clone(),
                 raw,
                 prepared,
             });
@@ -170,13 +220,13 @@ impl Head<'_> {
             prepared
         };
         // Row by row instead of by columns, which cost a transpose first.
-        let by_rows = queries.count <= EXACT_ROWS && self.pairwise().is_none();
+        let by_rows = queries.count <= EXACT_ROWS && shown.is_none() && self.pairwise().is_none();
         let cols = (!by_rows).then(|| {
             let cols = cols.sized(width * TILE);
             attention.simd.run(Transpose { from: rows, width, to: cols });
             &*cols
         });
-        Keys { range, rows, cols }
+        Keys { places, shown, rows, cols }
     }
 
     /// The tile of positions of some queries and keys, both given by index.
@@ -199,7 +249,7 @@ impl Head<'_> {
     ) -> impl Iterator<Item = (Range<usize>, Outline)> {
         tiles(rows).filter_map(move |rows| {
             let tile = self.tile(rows.clone(), keys.clone());
-            Outline::new(self.attention().pattern, &tile).map(|outline| (rows, outline))
+            Outline::new(self.plan.pattern, &tile).map(|outline| (rows, outline))
         })
     }
 }

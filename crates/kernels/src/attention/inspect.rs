@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use crate::{
     Error,
-    attention::{Attention, Inputs, Output, head::Head, plan::Plan},
+    attention::{Attention, Inputs, Output, biases::Terms, head::Head, places::Places, plan::Plan},
     error::{expect_len, expect_range},
     memory::scratch::Scratch,
     parallel,
@@ -155,6 +155,42 @@ impl Inspection<'_> {
         Ok(map)
     }
 
+    /// A rectangle of the map of one head in cells of `cell × cell` pairs, those at its ends smaller where its sides are no
+    /// multiples: `[queries.len() / cell, keys.len() / cell]` rounded up. Parts of a map that begin at multiples of a cell
+    /// fit together.
+    pub fn cells(
+        &self,
+        batch: usize,
+        head: usize,
+        queries: Range<usize>,
+        keys: Range<usize>,
+        cell: usize,
+        pooling: Pooling,
+    ) -> Result<Vec<f32>, Error> {
+        expect_range("cell", cell, cell > 0, "at least 1")?;
+        let (top, left) = (queries.start, keys.start);
+        let (high, wide) = (queries.len(), keys.len());
+        let cols = wide.div_ceil(cell);
+        let mut map = vec![0.0f32; high.div_ceil(cell) * cols];
+        self.visit(batch, head, queries, keys, |row, first, weights| {
+            let line = &mut map[(row - top) / cell * cols..][..cols];
+            for (key, &weight) in (first - left..).zip(weights) {
+                let at = &mut line[key / cell];
+                match pooling {
+                    Pooling::Mean => *at += weight,
+                    Pooling::Max => *at = at.max(weight),
+                }
+            }
+        })?;
+        if pooling == Pooling::Mean {
+            let size = |i: usize, length: usize| cell.min(length - i * cell);
+            for (i, value) in map.iter_mut().enumerate() {
+                *value /= (size(i / cols, high) * size(i % cols, wide)) as f32;
+            }
+        }
+        Ok(map)
+    }
+
     /// Calls `visit(query, first key, weights)` for every visible stretch of the rectangle.
     fn visit(
         &self,
@@ -185,21 +221,31 @@ impl Inspection<'_> {
     ) {
         let simd = self.attention.simd;
         let Scratch {
-            queries: prepared, relative, key_rows, key_cols, scores, factors, terms, ..
+            queries: prepared,
+            relative,
+            copied,
+            key_rows,
+            key_cols,
+            scores,
+            factors,
+            terms,
+            entries,
+            ..
         } = scratch;
         let scores = scores.sized(TILE * TILE);
         let factors = factors.sized(TILE * TILE);
         let lse = &self.lse[self.attention.shape.row_head(head.batch, head.head)];
         for rows in tiles(queries) {
-            let queries = head.queries(rows.clone(), prepared, relative);
+            let queries = head.queries(Places::Run(rows.clone()), copied, prepared, relative);
             for key_range in tiles(keys.clone()) {
                 for (rows, outline) in head.visible_above(rows.clone(), key_range.clone()) {
                     let keys = head.keys(key_range.clone(), &queries, key_rows, key_cols);
-                    head.scores(queries.from(0), &keys, &outline, scores, None, terms);
+                    let work = &mut Terms { terms, entries };
+                    head.scores(queries.from(0), &keys, &outline, scores, None, work);
                     for region in outline.regions() {
                         let lse = &lse[rows.start..];
                         simd.run(Weights { region: region.clone(), scores, lse });
-                        if head.factors(rows.start, key_range.start, &region, factors) {
+                        if head.factors(queries.from(0), &keys, &region, factors) {
                             simd.run(Multiply { region: region.clone(), values: scores, factors });
                         }
                         let real = region.cols.end.min(key_range.len()) - region.cols.start;
@@ -310,6 +356,32 @@ mod tests {
     }
 
     #[test]
+    fn parts_in_cells_are_those_of_the_true_map() {
+        with_case(false, |inspection, truth, shape| {
+            for (queries, keys, cell) in
+                [(0..130, 0..210, 16), (32..97, 64..200, 8), (5..6, 0..3, 2)]
+            {
+                let cols = keys.len().div_ceil(cell);
+                let mut sums = vec![(0.0f32, 0.0f32, 0.0f32); queries.len().div_ceil(cell) * cols];
+                for (row, query) in queries.clone().enumerate() {
+                    for (column, key) in keys.clone().enumerate() {
+                        let weight = truth[query * shape.keys + key];
+                        let sum = &mut sums[row / cell * cols + column / cell];
+                        *sum = (sum.0 + weight, sum.1 + 1.0, sum.2.max(weight));
+                    }
+                }
+                let mean: Vec<f32> = sums.iter().map(|sum| sum.0 / sum.1).collect();
+                let max: Vec<f32> = sums.iter().map(|sum| sum.2).collect();
+                let found = |pooling| {
+                    inspection.cells(0, 1, queries.clone(), keys.clone(), cell, pooling).unwrap()
+                };
+                assert_close(&found(Pooling::Mean), &mean);
+                assert_close(&found(Pooling::Max), &max);
+            }
+        });
+    }
+
+    #[test]
     fn places_outside_the_map_are_refused() {
         with_case(false, |inspection, _, _| {
             assert!(inspection.rows(0, 1, &[130]).is_err());
@@ -318,6 +390,8 @@ mod tests {
             assert!(inspection.tile(0, 0, 0..131, 0..1).is_err());
             assert!(inspection.pooled(0, 0, 0, 4, Pooling::Mean).is_err());
             assert!(inspection.pooled(0, 0, 4, 500, Pooling::Mean).is_err());
+            assert!(inspection.cells(0, 0, 0..4, 0..4, 0, Pooling::Max).is_err());
+            assert!(inspection.cells(0, 0, 0..4, 0..211, 2, Pooling::Max).is_err());
         });
     }
 }

@@ -7,6 +7,7 @@ use crate::attention::{
     bias::entries,
     gradients::zeros_of_learned,
     head::Head,
+    places::Places,
     plan::{Plan, distances},
 };
 
@@ -33,8 +34,10 @@ pub(crate) struct LearnedHead {
     pub(crate) deltas: Vec<Vec<f32>>,
     /// Of the head's additive weight.
     pub(crate) score: Vec<f32>,
-    /// Of the head's focus centers.
+    /// Of the focus centers of the task's queries.
     pub(crate) centers: Vec<f32>,
+    /// The task's queries where they are gathered; else it has all of the head.
+    queries: Vec<u32>,
     pub(crate) dense: Vec<DenseBlock>,
 }
 
@@ -48,8 +51,8 @@ pub(crate) struct RelativeGradient {
 /// The part of a dense bias's gradient that lies above a task's keys.
 #[derive(Debug)]
 pub(crate) struct DenseBlock {
-    /// Where the head's first line starts in the bias.
-    start: usize,
+    /// Where the line of each of the task's queries starts in the bias; one start if all share a line.
+    starts: Vec<usize>,
     shape: [usize; 4],
     /// Keys of the task, or 0..1 where the bias has one value for all.
     keys: Range<usize>,
@@ -58,6 +61,17 @@ pub(crate) struct DenseBlock {
 }
 
 impl DenseBlock {
+    /// Adds one row of score gradients of gathered keys.
+    pub(crate) fn add_at(&mut self, line: usize, keys: &[u32], d: &[f32]) {
+        let line = if self.shape[2] == 1 { 0 } else { line * self.keys.len() };
+        if self.shape[3] == 1 {
+            self.values[line] += d[..keys.len().min(d.len())].iter().sum::<f32>();
+        } else {
+            let values = &mut self.values[line..];
+            keys.iter().zip(d).for_each(|(key, d)| values[*key as usize] += d);
+        }
+    }
+
     /// Adds one row of score gradients, the first of which belongs to the task's key `first`.
     pub(crate) fn add(&mut self, query: usize, first: usize, d: &[f32]) {
         let width = self.keys.len();
@@ -75,23 +89,28 @@ impl DenseBlock {
     /// Adds the block to the bias's gradient.
     fn add_to(&self, sums: &mut [f32]) {
         let width = self.keys.len();
-        for (line, values) in self.values.chunks_exact(width.max(1)).enumerate() {
-            add(sums, self.start + line * self.shape[3] + self.keys.start, values);
+        for (start, values) in self.starts.iter().zip(self.values.chunks_exact(width.max(1))) {
+            add(sums, start + self.keys.start, values);
         }
     }
 }
 
 impl Learned {
     /// Makes room for one more head.
-    pub(crate) fn head(&mut self, head: &Head, keys: &Range<usize>) -> &mut LearnedHead {
-        self.heads.push(LearnedHead::new(head, keys));
+    pub(crate) fn head(
+        &mut self,
+        head: &Head,
+        queries: &Places,
+        keys: &Range<usize>,
+    ) -> &mut LearnedHead {
+        self.heads.push(LearnedHead::new(head, queries, keys));
         let last = self.heads.len() - 1;
         &mut self.heads[last]
     }
 }
 
 impl LearnedHead {
-    fn new(head: &Head, keys: &Range<usize>) -> Self {
+    fn new(head: &Head, queries: &Places, keys: &Range<usize>) -> Self {
         let attention = head.attention();
         let shape = attention.shape;
         let zeros = |wanted: bool, len: usize| vec![0.0; if wanted { len } else { 0 }];
@@ -100,9 +119,11 @@ impl LearnedHead {
         let dense = attention.biases.iter().filter_map(|bias| match bias {
             Bias::Dense { shape: sizes, learned: true, .. } => {
                 let keys = if sizes[3] == 1 { 0..1 } else { keys.clone() };
-                let values = vec![0.0; sizes[2] * keys.len()];
-                let start = head.dense_line(sizes, 0);
-                Some(DenseBlock { start, shape: *sizes, keys, values })
+                let lines = if sizes[2] == 1 { 1 } else { queries.len() };
+                let starts = queries.iter().take(lines);
+                let starts = starts.map(|query| head.dense_line(sizes, query)).collect();
+                let values = vec![0.0; lines * keys.len()];
+                Some(DenseBlock { starts, shape: *sizes, keys, values })
             }
             _ => None,
         });
@@ -132,7 +153,11 @@ impl LearnedHead {
                 .map(|feature| zeros(feature.delta().is_some(), feature.channels.len()))
                 .collect(),
             score: zeros({ attention.score }.learned().is_some(), shape.head_dim),
-            centers: zeros(attention.focus.is_some(), shape.queries),
+            centers: zeros(attention.focus.is_some(), queries.len()),
+            queries: match queries {
+                Places::List(list) => list.to_vec(),
+                Places::Run(_) => Vec::new(),
+            },
             dense: dense.collect(),
         }
     }
@@ -176,7 +201,11 @@ impl<'a> Totals<'a> {
             add(sum, head * part.score.len(), &part.score);
         }
         if let Some(Focus { centers: sum, .. }) = &mut sums.focus {
-            add(sum, shape.row_head(part.batch, head).start, &part.centers);
+            let rows = &mut sum[shape.row_head(part.batch, head)];
+            match part.queries.as_slice() {
+                [] => add(rows, 0, &part.centers),
+                queries => Places::List(queries).add_rows(&part.centers, 1, rows),
+            }
         }
         for (feature, delta) in sums.features.iter_mut().zip(&part.deltas) {
             if let FeatureKind::Polar { delta: Some(sum), .. } = &mut feature.kind {

@@ -1,10 +1,13 @@
 //! What all heads of a call share: the tables formed once.
 
 use std::ops::Range;
+#[cfg(test)]
+use std::sync::atomic::AtomicU64;
 
 use crate::{
     attention::{
-        Attention, Bias, Inputs, Relative, bias::entries, head::Head, prepare::Preparation,
+        Attention, Bias, Inputs, Relative, bias::entries, head::Head, pattern::Pattern,
+        prepare::Preparation,
     },
     tile::PAD,
 };
@@ -12,6 +15,8 @@ use crate::{
 /// A call with what is formed once for all its heads.
 pub(crate) struct Plan<'a> {
     pub(crate) attention: &'a Attention<'a>,
+    /// Who sees whom among neighbors: the pattern, without what is gathered.
+    pub(crate) pattern: &'a dyn Pattern,
     pub(crate) inputs: Inputs<'a>,
     /// The sum of all biases by distance, `[heads, distances]`.
     pub(crate) by_distance: Option<Vec<f32>>,
@@ -19,6 +24,9 @@ pub(crate) struct Plan<'a> {
     pub(crate) relative_keys: Vec<RelativeKeys<'a>>,
     /// Shaw's values and their transpose.
     pub(crate) relative_values: Option<Transposed<'a>>,
+    /// Pairs that were compared, padding included.
+    #[cfg(test)]
+    pub(crate) compared: AtomicU64,
 }
 
 /// One relative bias.
@@ -67,6 +75,15 @@ impl<'a> Transposed<'a> {
 
 impl<'a> Plan<'a> {
     pub(crate) fn new(attention: &'a Attention<'a>, inputs: Inputs<'a>) -> Self {
+        Self::with(attention, inputs, attention.pattern)
+    }
+
+    /// With another pattern among neighbors.
+    pub(crate) fn with(
+        attention: &'a Attention<'a>,
+        inputs: Inputs<'a>,
+        pattern: &'a dyn Pattern,
+    ) -> Self {
         let shape = &attention.shape;
         let distances = distances(attention);
         let mut by_distance = None;
@@ -91,7 +108,16 @@ impl<'a> Plan<'a> {
         }
         let relative_values =
             attention.relative_values.map(|vectors| Transposed::new(vectors, shape.value_dim));
-        Self { attention, inputs, by_distance, relative_keys, relative_values }
+        Self {
+            attention,
+            pattern,
+            inputs,
+            by_distance,
+            relative_keys,
+            relative_values,
+            #[cfg(test)]
+            compared: AtomicU64::new(0),
+        }
     }
 
     /// One head of one sequence.

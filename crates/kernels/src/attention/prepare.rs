@@ -7,7 +7,7 @@
 use pulp::{Simd, WithSimd};
 
 use crate::{
-    attention::{Attention, DELTA_RANGE, Feature, FeatureKind, Layout, Magnitude},
+    attention::{Attention, DELTA_RANGE, Feature, FeatureKind, Layout, Magnitude, places::Places},
     simd::{math, rows::dot},
 };
 
@@ -74,6 +74,14 @@ impl<'a> Preparation<'a> {
         self.features.is_empty() && self.attention.score.takes_raw_keys()
     }
 
+    /// Position of the first row of a side.
+    fn first_position(&self, side: Side) -> usize {
+        match side {
+            Side::Query => self.attention.first_query,
+            Side::Key => self.attention.first_key,
+        }
+    }
+
     fn bias(&self, side: Side) -> Option<&'a [f32]> {
         let dim = self.attention.shape.head_dim;
         match side {
@@ -83,11 +91,11 @@ impl<'a> Preparation<'a> {
     }
 }
 
-/// Prepares rows of one side, the first of which stands at `first_position`.
+/// Prepares rows of one side.
 pub(crate) struct Prepare<'a> {
     pub(crate) preparation: &'a Preparation<'a>,
     pub(crate) side: Side,
-    pub(crate) first_position: usize,
+    pub(crate) places: Places<'a>,
     /// `[rows, head_dim]`.
     pub(crate) raw: &'a [f32],
     /// `[rows, width]`.
@@ -99,12 +107,14 @@ impl WithSimd for Prepare<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
-        let Self { preparation, side, first_position, raw, prepared } = self;
+        let Self { preparation, side, places, raw, prepared } = self;
         let dim = preparation.attention.shape.head_dim;
         let width = preparation.attention.width(preparation.head);
         let (scale, unit) = preparation.attention.score.preparation(side);
+        let first = preparation.first_position(side);
         let rows = raw.chunks_exact(dim).zip(prepared.chunks_exact_mut(width));
-        for (position, (raw, prepared)) in (first_position..).zip(rows) {
+        for (place, (raw, prepared)) in places.iter().zip(rows) {
+            let position = first + place;
             form_row(s, preparation, side, position, raw, prepared);
             let factor = if unit { scale * inverse_norm(s, prepared) } else { scale };
             if factor != 1.0 {
@@ -163,7 +173,7 @@ fn form_row<S: Simd>(
 pub(crate) struct PrepareBackward<'a> {
     pub(crate) preparation: &'a Preparation<'a>,
     pub(crate) side: Side,
-    pub(crate) first_position: usize,
+    pub(crate) places: Places<'a>,
     /// `[rows, head_dim]`.
     pub(crate) raw: &'a [f32],
     /// `[rows, width]`; used as working space.
@@ -182,17 +192,8 @@ impl WithSimd for PrepareBackward<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
-        let Self {
-            preparation,
-            side,
-            first_position,
-            raw,
-            d_prepared,
-            d_raw,
-            d_bias,
-            d_deltas,
-            row,
-        } = self;
+        let Self { preparation, side, places, raw, d_prepared, d_raw, d_bias, d_deltas, row } =
+            self;
         let dim = preparation.attention.shape.head_dim;
         let width = preparation.attention.width(preparation.head);
         let (scale, unit) = preparation.attention.score.preparation(side);
@@ -201,7 +202,9 @@ impl WithSimd for PrepareBackward<'_> {
             .chunks_exact(dim)
             .zip(d_prepared.chunks_exact_mut(width))
             .zip(d_raw.chunks_exact_mut(dim));
-        for (position, ((raw, d), d_raw)) in (first_position..).zip(rows) {
+        let first = preparation.first_position(side);
+        for (place, ((raw, d), d_raw)) in places.iter().zip(rows) {
+            let position = first + place;
             if unit {
                 form_row(s, preparation, side, position, raw, formed);
                 // With n = f/|f|: d_f = (d − n (n·d)) / |f|.

@@ -3,14 +3,15 @@
 
 use crate::{
     attention::{
+        biases::Terms,
         head::{Head, Keys, Rows},
         pairwise::PairwiseTile,
         pattern::Pair,
+        places::Places,
     },
-    memory::scratch::Buffer,
     simd::{
         matmul::{Accumulate, Matmul},
-        rows::{DotTile, DropoutRow, FocusRow, Region},
+        rows::{DotTile, DropoutRow, FocusRow, HideColumns, Region},
         softmax::SoftCap,
     },
     tile::{Outline, TILE},
@@ -26,7 +27,7 @@ impl Head<'_> {
         outline: &Outline,
         scores: &mut [f32],
         mut slopes: Option<&mut [f32]>,
-        terms: &mut Buffer,
+        work: &mut Terms,
     ) {
         let attention = self.attention();
         for region in outline.regions() {
@@ -35,8 +36,8 @@ impl Head<'_> {
                 let slopes = slopes.as_deref_mut();
                 attention.simd.run(SoftCap { region: region.clone(), scores, slopes, cap });
             }
-            self.add_biases(queries, keys, &region, scores, terms);
-            self.hide(queries.index(), keys, &region, outline.partial, scores);
+            self.add_biases(queries, keys, &region, scores, work);
+            self.hide(queries, keys, &region, outline.partial, scores);
         }
     }
 
@@ -44,13 +45,18 @@ impl Head<'_> {
         let attention = self.attention();
         let (width, simd) = (self.width(), attention.simd);
         let prepared = queries.prepared(width);
+        #[cfg(test)]
+        self.plan.compared.fetch_add(
+            (region.rows.len() * region.cols.len()) as u64,
+            std::sync::atomic::Ordering::Relaxed,
+        );
         match (self.pairwise(), keys.cols) {
             (Some(pairwise), Some(keys)) => {
                 let (region, form) = (region.clone(), queries.form());
                 let tile = PairwiseTile { region, form, queries: prepared, keys };
                 pairwise.scores(simd, tile, scores);
             }
-            (_, Some(cols)) => simd.run(Matmul {
+            (_, Some(cols)) => attention.product(Matmul {
                 rows: region.rows.len(),
                 cols: region.cols.len(),
                 inner: width,
@@ -73,9 +79,14 @@ impl Head<'_> {
         }
     }
 
-    fn hide(&self, query: usize, keys: &Keys, region: &Region, partial: bool, scores: &mut [f32]) {
+    fn hide(&self, queries: Rows, keys: &Keys, region: &Region, partial: bool, scores: &mut [f32]) {
         let attention = self.attention();
-        let real = region.cols.end.min(keys.range.len()) - region.cols.start;
+        if let Some(shown) = keys.shown {
+            let region = region.clone();
+            return attention.simd.run(HideColumns { region, scores, shown });
+        }
+        let (query, key) = (queries.places().at(0), keys.places.at(0));
+        let real = region.cols.end.min(keys.places.len()) - region.cols.start;
         for row in region.rows.clone() {
             let (seen, padding) = scores[region.of(row)].split_at_mut(real);
             if partial {
@@ -83,20 +94,19 @@ impl Head<'_> {
                     batch: self.batch,
                     head: self.head,
                     query: attention.first_query + query + row,
-                    key: attention.first_key + keys.range.start + region.cols.start,
+                    key: attention.first_key + key + region.cols.start,
                 };
-                attention.pattern.hide(first, seen);
+                self.plan.pattern.hide(first, seen);
             }
             padding.fill(f32::NEG_INFINITY);
         }
     }
 
     /// The factors of focus and dropout on the weights of a region, if there are any.
-    /// `query` and `key` are the indices of the tile's first row and column.
     pub(crate) fn factors(
         &self,
-        query: usize,
-        key: usize,
+        queries: Rows,
+        keys: &Keys,
         region: &Region,
         factors: &mut [f32],
     ) -> bool {
@@ -104,21 +114,47 @@ impl Head<'_> {
         if attention.focus.is_none() && attention.dropout.is_none() {
             return false;
         }
-        let first_key = attention.first_key + key + region.cols.start;
+        let queries = queries.places();
         for row in region.rows.clone() {
             let factors = &mut factors[region.of(row)];
+            let query = queries.at(row);
             match attention.focus {
                 None => factors.fill(1.0),
                 Some(focus) => {
                     let rows = attention.shape.row_head(self.batch, self.head);
-                    let center = focus.centers[rows.start + query + row];
+                    let center = focus.centers[rows.start + query];
                     let deviation = focus.deviation;
-                    attention.simd.run(FocusRow { center, deviation, first_key, factors });
+                    match keys.columns(region) {
+                        Places::Run(keys) => {
+                            let first = attention.first_key + keys.start;
+                            let position = |i| first + i;
+                            attention.simd.run(FocusRow { center, deviation, position, factors });
+                        }
+                        Places::List(list) => {
+                            // Padding is no key; any number does.
+                            let position = |i| {
+                                attention.first_key + list.get(i).map_or(0, |key| *key as usize)
+                            };
+                            attention.simd.run(FocusRow { center, deviation, position, factors });
+                        }
+                    }
                 }
             }
             if let Some(dropout) = attention.dropout {
-                let mask = dropout.row(self.batch, self.head, attention.first_query + query + row);
-                attention.simd.run(DropoutRow { mask, first_key: first_key as u32, factors });
+                let mask = dropout.row(self.batch, self.head, attention.first_query + query);
+                let first = attention.first_key as u32;
+                match keys.columns(region) {
+                    Places::Run(keys) => {
+                        let first = first.wrapping_add(keys.start as u32);
+                        let position = |i| first.wrapping_add(i as u32);
+                        attention.simd.run(DropoutRow { mask, position, factors });
+                    }
+                    Places::List(list) => {
+                        let factors = &mut factors[..list.len()];
+                        let position = |i: usize| first.wrapping_add(list[i]);
+                        attention.simd.run(DropoutRow { mask, position, factors });
+                    }
+                }
             }
         }
         true

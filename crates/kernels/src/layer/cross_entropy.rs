@@ -8,10 +8,10 @@
 use rayon::prelude::*;
 
 use crate::{
-    Error, Pooled, Simd,
+    Error, Pooled, Precision, Simd,
     error::{expect_lens, expect_nonzero},
     simd::{
-        gemm::{Matrix, product},
+        gemm::Matrix,
         logits::{Row, RowLoss},
     },
 };
@@ -40,6 +40,8 @@ pub struct CrossEntropy<'a> {
     pub smoothing: f32,
     /// Bound on the logits, none if absent.
     pub soft_cap: Option<f32>,
+    /// What its products are computed in, forward and backward.
+    pub precision: Precision,
 }
 
 /// What hidden states are projected by.
@@ -106,7 +108,7 @@ impl CrossEntropy<'_> {
             let rows = states.len() / width;
             let logits = &mut logits[..rows * vocabulary];
             let states = Matrix::new(states, rows, width);
-            product(logits, false, states, across);
+            self.precision.product(logits, false, states, across);
             let losses = self.losses(first, logits, output.bias, gradients.is_some());
             for (row, loss) in losses.into_iter().enumerate() {
                 let weight = self.weights.map_or(1.0, |weights| weights[first + row]);
@@ -116,11 +118,12 @@ impl CrossEntropy<'_> {
             if let Some(made) = &mut gradients {
                 let d_states = &mut made.hidden[first * width..(first + rows) * width];
                 let d_logits = Matrix::new(logits, rows, vocabulary);
-                product(d_states, false, d_logits, across.transposed());
-                match self.is_embedding {
-                    true => product(made.weight, first > 0, d_logits.transposed(), states),
-                    false => product(made.weight, first > 0, states.transposed(), d_logits),
-                }
+                self.precision.product(d_states, false, d_logits, across.transposed());
+                let (a, b) = match self.is_embedding {
+                    true => (d_logits.transposed(), states),
+                    false => (states.transposed(), d_logits),
+                };
+                self.precision.product(made.weight, first > 0, a, b);
                 if !made.bias.is_empty() {
                     sum_columns(logits, made.bias, first > 0);
                 }
@@ -262,6 +265,7 @@ mod tests {
                             weights,
                             smoothing,
                             soft_cap: None,
+                            precision: Precision::F32,
                         };
                         against_the_definition(&call, &hidden, &projection, &[]);
                         against_the_definition(&call, &hidden, &projection, &bias);
@@ -315,6 +319,7 @@ mod tests {
             weights: None,
             smoothing: 0.0,
             soft_cap: None,
+            precision: Precision::F32,
         };
         let weights =
             |count, biases| OutputWeights { weight: &[0.0; 9][..count], bias: &[0.0; 9][..biases] };

@@ -126,6 +126,7 @@ fn weights(linear: &Linear, x: &[f32], d_out: &[f32]) -> Result<[Pooled; 2], Err
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Precision;
     use crate::testing::numbers;
 
     /// `Σ d_out · out`, in f64 but for the pass itself.
@@ -150,7 +151,13 @@ mod tests {
             let slots = [&x, &up, &wide, &gate, &wide, &down, &narrow].map(Clone::clone);
             let value = |slots: &[Vec<f32>; 7]| {
                 let [x, up, up_bias, gate, gate_bias, down, down_bias] = slots;
-                let linear = |from, to, weight, bias| Linear { from, to, weight, bias: Some(bias) };
+                let linear = |from, to, weight, bias| Linear {
+                    from,
+                    to,
+                    weight,
+                    bias: Some(bias),
+                    precision: Precision::F32,
+                };
                 let call = FeedForward {
                     up: linear(width, hidden, up, up_bias),
                     gate: has_gate.then(|| linear(width, hidden, gate, gate_bias)),

@@ -5,12 +5,9 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::{
-    EXACT_ROWS, Error, Pooled, Simd,
+    EXACT_ROWS, Error, Pooled, Precision, Simd,
     error::{expect_len, expect_lens, expect_nonzero},
-    simd::{
-        gemm::{Matrix, product},
-        gemv::WeightedRows,
-    },
+    simd::{gemm::Matrix, gemv::WeightedRows},
 };
 
 /// Rows of one task; fixed, so that sums of gradients do not depend on the number of threads.
@@ -31,6 +28,8 @@ pub struct Linear<'a> {
     pub weight: &'a [f32],
     /// `[to]`.
     pub bias: Option<&'a [f32]>,
+    /// What its products are computed in, forward and backward.
+    pub precision: Precision,
 }
 
 impl Linear<'_> {
@@ -45,15 +44,17 @@ impl Linear<'_> {
         x: &[f32],
         mut outs: [&mut [f32]; N],
     ) -> Result<(), Error> {
-        let mut rows = 0;
+        let (mut rows, mut is_exact) = (0, true);
         for (linear, out) in all.iter().zip(&outs) {
             rows = linear.check(x, &[("out", out.len())])?;
+            is_exact &= linear.precision == Precision::F32;
         }
-        if rows <= EXACT_ROWS {
+        if rows <= EXACT_ROWS && is_exact {
             gemv(&all, x, &mut outs);
         } else {
             for (linear, out) in all.iter().zip(&mut outs) {
-                product(out, false, Matrix::new(x, rows, linear.from), linear.matrix());
+                let x = Matrix::new(x, rows, linear.from);
+                linear.precision.product(out, false, x, linear.matrix());
             }
         }
         for (linear, out) in all.iter().zip(outs) {
@@ -67,7 +68,8 @@ impl Linear<'_> {
     /// The gradient of `x`, which replaces what `d_x` held or, if `adds`, is added to it.
     pub fn backward(&self, d_out: &[f32], d_x: &mut [f32], adds: bool) -> Result<(), Error> {
         let rows = self.check(d_x, &[("d_out", d_out.len())])?;
-        product(d_x, adds, Matrix::new(d_out, rows, self.to), self.matrix().transposed());
+        let d_out = Matrix::new(d_out, rows, self.to);
+        self.precision.product(d_x, adds, d_out, self.matrix().transposed());
         Ok(())
     }
 
@@ -85,7 +87,7 @@ impl Linear<'_> {
             ("d_bias", d_bias.len(), self.bias.map_or(0, <[f32]>::len)),
         ])?;
         let x = Matrix::new(x, rows, self.from).transposed();
-        product(d_weight, false, x, Matrix::new(d_out, rows, self.to));
+        self.precision.product(d_weight, false, x, Matrix::new(d_out, rows, self.to));
         if !d_bias.is_empty() {
             sum_rows(d_out, d_bias);
         }
@@ -235,7 +237,7 @@ mod tests {
             let d_out = numbers(rows * to, 4);
             let at = |values: &[f32], i: usize| f64::from(values[i]);
             for bias in [None, Some(bias.as_slice())] {
-                let linear = Linear { from, to, weight: &weight, bias };
+                let linear = Linear { from, to, weight: &weight, bias, precision: Precision::F32 };
                 let mut out = vec![f32::NAN; rows * to];
                 linear.forward(&x, &mut out).unwrap();
                 assert_close(&out, |i| {
@@ -272,7 +274,8 @@ mod tests {
     fn a_row_among_a_few_is_projected_as_by_itself() {
         for (from, to) in [(3, 5), (70, 70), (67, 333)] {
             let (weight, x) = (numbers(from * to, 1), numbers(EXACT_ROWS * from, 2));
-            let linear = Linear { from, to, weight: &weight, bias: None };
+            let linear =
+                Linear { from, to, weight: &weight, bias: None, precision: Precision::F32 };
             let mut alone = vec![0.0; EXACT_ROWS * to];
             for (x, out) in x.chunks_exact(from).zip(alone.chunks_exact_mut(to)) {
                 linear.forward(x, out).unwrap();
@@ -287,7 +290,8 @@ mod tests {
 
     #[test]
     fn lengths_that_do_not_fit_are_refused() {
-        let linear = Linear { from: 2, to: 3, weight: &[0.0; 6], bias: None };
+        let linear =
+            Linear { from: 2, to: 3, weight: &[0.0; 6], bias: None, precision: Precision::F32 };
         assert!(linear.forward(&[0.0; 3], &mut [0.0; 3]).is_err());
         assert!(linear.forward(&[0.0; 2], &mut [0.0; 2]).is_err());
         assert!(Linear { weight: &[0.0; 5], ..linear }.forward(&[0.0; 2], &mut [0.0; 3]).is_err());

@@ -1,5 +1,5 @@
-//! What a training step needs besides attention: linear layers in f32 and int8, activations, norms, embeddings, the
-//! cross-entropy over a vocabulary without holding its logits, and Adam's update. Every layer has its own backward pass.
+//! What a training step needs besides attention: linear layers in f32 and int8, activations, norms, recurrences,
+//! embeddings, the cross-entropy over a vocabulary without holding its logits, and Adam's update. Every layer has its own backward pass.
 
 mod activation;
 mod adam;
@@ -10,6 +10,7 @@ mod heads;
 mod linear;
 mod norm;
 mod quantized;
+mod recurrence;
 
 pub use activation::{Activation, Gated};
 pub use adam::{Adam, square_sum};
@@ -20,3 +21,4 @@ pub use heads::HeadLayout;
 pub use linear::{Linear, add_to};
 pub use norm::Norm;
 pub use quantized::{Int8Values, QuantizedLinear, bf16_bits, bf16_value, f16_bits, f16_value};
+pub use recurrence::{Cell, Recurrence, RecurrenceGradients, Steps};

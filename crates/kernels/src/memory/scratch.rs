@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use crate::tile::TILE;
+use crate::{attention::Entries, tile::TILE};
 
 /// Everything a task needs besides its inputs and outputs.
 #[derive(Debug)]
@@ -20,6 +20,9 @@ pub(crate) struct Scratch {
     pub(crate) sum: Buffer,
     pub(crate) mean: Buffer,
     pub(crate) rescale: [f32; TILE],
+    /// Rows copied together: raw queries of a task, raw keys of a tile.
+    pub(crate) copied: Buffer,
+    pub(crate) copied_keys: Buffer,
     /// Compared keys of a tile, `[keys, width]`, and transposed, `[width, TILE]`.
     pub(crate) key_rows: Buffer,
     pub(crate) key_cols: Buffer,
@@ -38,6 +41,17 @@ pub(crate) struct Scratch {
     pub(crate) factors: Buffer,
     /// Terms of a relative table for a tile, `[rows, entries]`.
     pub(crate) terms: Buffer,
+    /// Entries of a relative table for gathered keys.
+    pub(crate) entries: Entries,
+    /// Gradients of a head's keys and values that a task of gathered queries sums.
+    pub(crate) d_keys_of_head: Buffer,
+    pub(crate) d_values_of_head: Buffer,
+    /// Outputs of gathered queries, their log-sum-exps and centers.
+    pub(crate) out: Buffer,
+    pub(crate) lse: Buffer,
+    pub(crate) centers: Buffer,
+    /// Gradients of raw rows before they go to their places.
+    pub(crate) d_raw: Buffer,
     /// One row of features.
     pub(crate) row: Buffer,
 }
@@ -53,6 +67,8 @@ impl Default for Scratch {
             sum: Buffer::default(),
             mean: Buffer::default(),
             rescale: [0.0; TILE],
+            copied: Buffer::default(),
+            copied_keys: Buffer::default(),
             key_rows: Buffer::default(),
             key_cols: Buffer::default(),
             values: Buffer::default(),
@@ -65,6 +81,13 @@ impl Default for Scratch {
             slopes: Buffer::default(),
             factors: Buffer::default(),
             terms: Buffer::default(),
+            entries: Entries::default(),
+            d_keys_of_head: Buffer::default(),
+            d_values_of_head: Buffer::default(),
+            out: Buffer::default(),
+            lse: Buffer::default(),
+            centers: Buffer::default(),
+            d_raw: Buffer::default(),
             row: Buffer::default(),
         }
     }

@@ -35,7 +35,7 @@ pub(crate) enum Accumulate<'a> {
 }
 
 impl Matmul<'_> {
-    fn check(&self) {
+    pub(super) fn check(&self) {
         let Self { rows, cols, inner, .. } = *self;
         if inner > 0 {
             assert!((rows - 1) * self.a_row + (inner - 1) * self.a_step < self.a.len());

@@ -7,6 +7,7 @@ pub(crate) mod additive;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod amx;
 pub(crate) mod bands;
+pub(crate) mod bf16;
 pub(crate) mod elu;
 pub(crate) mod gemm;
 pub(crate) mod gemv;
@@ -14,6 +15,8 @@ pub(crate) mod int8;
 pub(crate) mod logits;
 pub(crate) mod math;
 pub(crate) mod matmul;
+#[cfg(target_arch = "x86_64")]
+mod panels;
 pub(crate) mod rows;
 pub(crate) mod softmax;
 #[cfg(target_arch = "x86_64")]

@@ -50,39 +50,39 @@ impl WithSimd for Multiply<'_> {
     }
 }
 
-/// Multiplies the factors of one row by those of dropout: `factors[i]` belongs to the key at position `first_key + i`.
-pub(crate) struct DropoutRow<'a> {
+/// Multiplies the factors of one row by those of dropout: `factors[i]` belongs to the key at `position(i)`.
+pub(crate) struct DropoutRow<'a, P> {
     pub(crate) mask: RowMask,
-    pub(crate) first_key: u32,
+    pub(crate) position: P,
     pub(crate) factors: &'a mut [f32],
 }
 
-impl WithSimd for DropoutRow<'_> {
+impl<P: Fn(usize) -> u32> WithSimd for DropoutRow<'_, P> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         for (i, factor) in self.factors.iter_mut().enumerate() {
-            *factor *= self.mask.factor(self.first_key.wrapping_add(i as u32));
+            *factor *= self.mask.factor((self.position)(i));
         }
     }
 }
 
-/// `factors[i] = exp(−(first_key + i − center)² / (2 deviation²))`.
-pub(crate) struct FocusRow<'a> {
+/// `factors[i] = exp(−(position(i) − center)² / (2 deviation²))`.
+pub(crate) struct FocusRow<'a, P> {
     pub(crate) center: f32,
     pub(crate) deviation: f32,
-    pub(crate) first_key: usize,
+    pub(crate) position: P,
     pub(crate) factors: &'a mut [f32],
 }
 
-impl WithSimd for FocusRow<'_> {
+impl<P: Fn(usize) -> usize> WithSimd for FocusRow<'_, P> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
         for (i, factor) in self.factors.iter_mut().enumerate() {
-            let far = ((self.first_key + i) as f32 - self.center) / self.deviation;
+            let far = ((self.position)(i) as f32 - self.center) / self.deviation;
             *factor = -0.5 * far * far;
         }
         let (vectors, rest) = S::as_mut_simd_f32s(self.factors);
@@ -91,6 +91,33 @@ impl WithSimd for FocusRow<'_> {
         }
         for exponent in rest {
             *exponent = exponent.exp();
+        }
+    }
+}
+
+/// Hides the columns that a row does not see: those whose bit is 0.
+pub(crate) struct HideColumns<'a> {
+    pub(crate) region: Region,
+    pub(crate) scores: &'a mut [f32],
+    pub(crate) shown: &'a [u128; TILE],
+}
+
+impl WithSimd for HideColumns<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for row in self.region.rows.clone() {
+            let shown = self.shown[row] >> self.region.cols.start;
+            let (blocks, _) = self.scores[self.region.of(row)].as_chunks_mut::<PAD>();
+            for (i, scores) in blocks.iter_mut().enumerate() {
+                let bits = (shown >> (i * PAD)) as u16;
+                if bits != u16::MAX {
+                    for (column, score) in scores.iter_mut().enumerate() {
+                        *score = if bits >> column & 1 == 1 { *score } else { f32::NEG_INFINITY };
+                    }
+                }
+            }
         }
     }
 }

@@ -143,7 +143,7 @@ impl WithSimd for SoftmaxBackward<'_> {
 
 /// The gradient of Luong's Gaussian with respect to its center, from `d_weights` before [`SoftmaxBackward`]:
 /// `d_center += Σ_key w·m·d_weight · (key − center) / deviation²`.
-pub(crate) struct CentersBackward<'a> {
+pub(crate) struct CentersBackward<'a, P> {
     pub(crate) region: Region,
     pub(crate) scores: &'a [f32],
     pub(crate) d_weights: &'a [f32],
@@ -152,12 +152,12 @@ pub(crate) struct CentersBackward<'a> {
     pub(crate) lse: &'a [f32],
     pub(crate) centers: &'a [f32],
     pub(crate) deviation: f32,
-    /// Position of the tile's first key.
-    pub(crate) first_key: usize,
+    /// Position of the key of a column of the region.
+    pub(crate) position: P,
     pub(crate) d_centers: &'a mut [f32],
 }
 
-impl WithSimd for CentersBackward<'_> {
+impl<P: Fn(usize) -> usize> WithSimd for CentersBackward<'_, P> {
     type Output = ();
 
     #[inline(always)]
@@ -171,11 +171,11 @@ impl WithSimd for CentersBackward<'_> {
             for weight in S::as_mut_simd_f32s(weights).0 {
                 *weight = weight_of(*weight);
             }
-            let first = (self.first_key + self.region.cols.start) as f32 - self.centers[row];
+            let center = self.centers[row];
             let mut sum = 0.0;
             let rest = self.d_weights[at.clone()].iter().zip(&self.factors[at]);
             for (i, (weight, (d, factor))) in weights.iter().zip(rest).enumerate() {
-                sum += weight * factor * d * (first + i as f32);
+                sum += weight * factor * d * ((self.position)(i) as f32 - center);
             }
             self.d_centers[row] += sum / (self.deviation * self.deviation);
         }

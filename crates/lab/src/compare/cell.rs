@@ -10,7 +10,11 @@ use whatwhere_training::{
     classification::Classification, interrupt::Interrupt,
 };
 
-use super::{conditions::Conditions, figures, pace::Pace};
+use super::{
+    conditions::Conditions,
+    figures::{self, BleuByWords},
+    pace::Pace,
+};
 use crate::{
     Error,
     budget::tokens_per_step,
@@ -43,6 +47,9 @@ pub struct Trained {
     /// BLEU of translations with beam 4, where asked for.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bleu: Option<f64>,
+    /// The same for each quarter of the pairs by the words of their sources, shortest first, where BLEU was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub bleu_by_words: Vec<BleuByWords>,
     /// How much there was to read.
     #[serde(default)]
     pub data: String,
@@ -271,6 +278,9 @@ pub(super) fn measure(
         false => stretches.clone(),
     };
     let (quality, classification) = figures::of(&run, corpus, split, amount)?;
+    let translated = if asked.bleu { figures::bleu(&run, corpus, split)? } else { None };
+    let (bleu, bleu_by_words) =
+        translated.map_or((None, Vec::new()), |(all, each)| (Some(all), each));
     let trained = Trained {
         seed: run.settings.seed,
         steps: run.settings.training.steps,
@@ -279,7 +289,8 @@ pub(super) fn measure(
         held_out: corpus.describe().held_out(),
         quality,
         classification,
-        bleu: if asked.bleu { figures::bleu(&run, corpus, split)? } else { None },
+        bleu,
+        bleu_by_words,
         data: corpus.describe().to_string(),
         sample: figures::sample(&run, corpus, split)?,
         curve: records.iter().filter_map(point).collect(),

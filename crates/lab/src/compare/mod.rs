@@ -27,6 +27,7 @@ use whatwhere_training::{Ending, Folder, Record, RunSettings, interrupt::Interru
 
 pub use cell::{Cost, Point, Trained};
 pub use corpora::Corpora;
+pub use figures::BleuByWords;
 pub use numbers::{Numbered, Numbers, Ran, State};
 
 pub(crate) use share::turn;

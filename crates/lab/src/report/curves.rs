@@ -46,6 +46,14 @@ pub(super) fn all(results: &Results) -> Vec<Chart> {
             positions(results),
         ));
     }
+    if results.cells.iter().flat_map(CellResult::runs).any(|run| run.bleu_by_words.len() > 1) {
+        charts.push(lines(
+            "sentences",
+            "Translations of the held-out sentences, a quarter of them at each point, by the words of the source; the mean over \
+             seeds, and the lowest and highest seed as a band.",
+            by_words(results),
+        ));
+    }
     charts.push(Chart {
         name: "cost",
         note: "Each dot is a cell; its line is the 95 % confidence interval over seeds.",
@@ -124,6 +132,30 @@ pub(super) fn by_length(name: &str, found: &[LengthResult], measure: Measure) ->
         }
     };
     lengths::curves(found).into_iter().map(series).collect()
+}
+
+fn by_words(results: &Results) -> Lines {
+    let series = trained(results).map(|cell| {
+        let runs = cell.runs();
+        let parts = runs.first().map_or(&[][..], |run| &run.bleu_by_words);
+        let (mut points, mut band) = (Vec::new(), Vec::new());
+        for (at, part) in parts.iter().enumerate() {
+            let values = runs.iter().filter_map(|run| Some(run.bleu_by_words.get(at)?.bleu));
+            let Some(summary) = Summary::of(&values.collect::<Vec<_>>()) else { continue };
+            points.push((part.words, summary.mean));
+            band.push(summary.extent);
+        }
+        let band = (runs.len() > 1).then_some(band);
+        Series { name: cell.name.clone(), points, band, dashed: false }
+    });
+    Lines {
+        title: "BLEU against the length of a sentence".into(),
+        x: Axis::linear("words of the source"),
+        y: Axis::linear("BLEU"),
+        series: series.collect(),
+        marks: true,
+        rule: None,
+    }
 }
 
 fn positions(results: &Results) -> Lines {

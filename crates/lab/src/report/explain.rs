@@ -53,8 +53,12 @@ fn model(results: &Results) -> Option<String> {
         true => format!("{} parameters", rounded(least)),
         false => format!("{} to {} parameters", rounded(least), rounded(most)),
     });
-    let family = model.get("family").and_then(Value::as_str).unwrap_or("model");
-    Some(format!("Model: {}, {}.", family.replace('_', "-"), words.join(", ")))
+    let family = model.get("family").and_then(Value::as_str).unwrap_or("model").replace('_', "-");
+    let family = match model.get("recurrent").and_then(Value::as_str) {
+        None => family,
+        Some(kind) => format!("{} {family}", kind.to_uppercase()),
+    };
+    Some(format!("Model: {family}, {}.", words.join(", ")))
 }
 
 /// `1.2 million`, `34 thousand`.

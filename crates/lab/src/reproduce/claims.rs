@@ -5,7 +5,7 @@ use std::path::Path;
 use whatwhere_data::Source;
 use whatwhere_training::{RunSettings, presets};
 
-use super::{By, Claim, Expectation, Experiment, Part, own, permutation, saturation};
+use super::{By, Claim, Expectation, Experiment, Part, forgetting, own, permutation, saturation};
 use crate::Error;
 
 const TEXT: &str = include_str!("../../configs/text.toml");
@@ -209,6 +209,7 @@ pub const CLAIMS: &[Claim] = &[
             },
         ]),
     },
+    forgetting::FORGETTING,
     own::SHAW_QUERIES,
     own::PATHFINDER,
     Claim {

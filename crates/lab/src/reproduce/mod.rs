@@ -4,6 +4,7 @@
 //! [`Expectation`]s, or a direct measurement. [`CLAIMS`] is the list; what was found is kept in `findings.json`.
 
 mod claims;
+mod forgetting;
 mod own;
 mod permutation;
 mod saturation;
@@ -100,6 +101,10 @@ pub enum By {
     Accuracy,
     /// BLEU.
     Bleu,
+    /// BLEU of the quarter with the longest sources.
+    BleuOfLongest,
+    /// BLEU of the quarter with the shortest sources, minus that of the longest.
+    Forgetting,
     /// Tokens per second in training.
     Speed,
 }
@@ -276,7 +281,7 @@ impl Expectation {
             let measured = "a cell was not trained, or has no such figure".into();
             return Finding { expected, measured, judgement: Judgement::NotMeasured };
         };
-        let lower_is_better = matches!(self.by, By::Loss | By::LossAt(_));
+        let lower_is_better = matches!(self.by, By::Loss | By::LossAt(_) | By::Forgetting);
         let is_right = (difference.mean < 0.0) == lower_is_better;
         let judgement = match (difference.verdict(), is_right) {
             (Verdict::WithinNoise, _) => Judgement::WithinNoise,
@@ -322,6 +327,11 @@ impl By {
             Self::Loss => Some(run.quality.loss),
             Self::Accuracy => Some(run.quality.accuracy),
             Self::Bleu => run.bleu,
+            Self::BleuOfLongest => run.bleu_by_words.last().map(|longest| longest.bleu),
+            Self::Forgetting => match run.bleu_by_words[..] {
+                [ref shortest, .., ref longest] => Some(shortest.bleu - longest.bleu),
+                _ => None,
+            },
             Self::Speed => Some(run.cost.tokens_per_second),
             Self::LossAt(length) => run
                 .lengths
@@ -340,6 +350,12 @@ impl By {
             Self::LossAt(length) => format!("has a lower loss at {length} tokens than"),
             Self::Accuracy => "has more answers right than".into(),
             Self::Bleu => "has a higher BLEU than".into(),
+            Self::BleuOfLongest => {
+                "has a higher BLEU for the longest quarter of sentences than".into()
+            }
+            Self::Forgetting => {
+                "loses less BLEU from the shortest to the longest quarter than".into()
+            }
             Self::Speed => "trains faster than".into(),
         }
     }

@@ -60,6 +60,7 @@ fn trained(seed: u64, accuracy: f64) -> Trained {
         quality,
         classification: None,
         bleu: None,
+        bleu_by_words: Vec::new(),
         data: String::new(),
         sample: String::new(),
         curve: vec![Point { step: 10, loss, bits_per_byte: None, accuracy }],

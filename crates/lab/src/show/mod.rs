@@ -7,6 +7,7 @@
 mod attention;
 mod choice;
 mod embedding;
+mod figures;
 mod heads;
 mod overview;
 mod page;
@@ -18,13 +19,14 @@ mod task;
 mod terms;
 
 pub use attention::{Heads, attention};
+pub(crate) use figures::{PatternFigures, PositionFigures};
 pub use heads::{heads, heads_table};
 pub use overview::overview;
 pub use page::{Page, Picture, Section};
 pub use pattern::pattern;
 pub use position::position;
-pub use reading::Reading;
+pub use reading::{Asked, Reader, Reading};
 pub(crate) use reading::{document_starts, visible};
-pub use split::{LONGEST_SPLIT, split, terms};
+pub use split::{LONGEST_SPLIT, split, terms, terms_of};
 pub use task::task;
 pub use terms::{Kind, Parts, TERMS, Term, Terms};

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use burn::tensor::{Device, Distribution, Tensor};
+use serde::Serialize;
 use whatwhere_attention::{AttentionSettings, CallView, Input, Pattern};
 use whatwhere_kernels::attention::pattern::{
     self as kernels, Causal, Full, Tile, computed_pairs, visible_pairs,
@@ -162,7 +163,8 @@ fn map(name: &str, settings: &AttentionSettings, length: usize) -> Result<Pictur
 }
 
 /// Pairs of one head at one length.
-struct Cost {
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Cost {
     length: usize,
     visible: u64,
     computed: u64,
@@ -171,7 +173,7 @@ struct Cost {
 }
 
 impl Cost {
-    fn of(settings: &AttentionSettings, length: usize) -> Result<Self, Error> {
+    pub(super) fn of(settings: &AttentionSettings, length: usize) -> Result<Self, Error> {
         let look = look(settings, length)?;
         let pattern = look.call().pattern;
         let tile = Tile { batch: 0, head: 0, queries: 0..length, keys: 0..length };

@@ -125,11 +125,15 @@ impl Drawn {
     }
 
     /// A call of one query in the middle, and keys as far as asked on both sides.
-    fn call(&self) -> Result<Call, Error> {
+    pub(super) fn call(&self) -> Result<Call, Error> {
         self.call_of(&self.position, &self.layer)
     }
 
-    fn call_of(&self, position: &Position, layer: &PositionModule) -> Result<Call, Error> {
+    pub(super) fn call_of(
+        &self,
+        position: &Position,
+        layer: &PositionModule,
+    ) -> Result<Call, Error> {
         let keys = 2 * self.length + 1;
         let shape =
             Shape { queries: 1, ..Shape::square(1, self.heads.heads, keys, self.heads.head_dim) };
@@ -141,6 +145,11 @@ impl Drawn {
             let array = layer.array(slot.array, &terms).expect("an array of the layer");
             value(slot, array, shape.heads)
         }))
+    }
+
+    /// Another encoding for the same heads.
+    pub(super) fn built(&self, position: &Position) -> Result<PositionModule, Error> {
+        Ok(position.build(&self.heads, &self.device)?)
     }
 
     /// Pictures of the terms an encoding adds to a call.
@@ -171,9 +180,7 @@ impl Drawn {
             }
         }
         let unscaled = match self.position.unscaled() {
-            Some(position) => {
-                self.call_of(&position, &position.build(&self.heads, &self.device)?)?.features
-            }
+            Some(position) => self.call_of(&position, &self.built(&position)?)?.features,
             None => Vec::new(),
         };
         for (i, feature) in call.features.iter().enumerate() {
@@ -183,7 +190,7 @@ impl Drawn {
     }
 
     /// Scores of contents that are all ones, or only what is added to them, one curve for each head that differs.
-    fn by_head(&self, call: &Call, bias_only: bool) -> Result<Vec<Series>, Error> {
+    pub(super) fn by_head(&self, call: &Call, bias_only: bool) -> Result<Vec<Series>, Error> {
         let (heads, dim, keys) = (self.heads.heads, self.heads.head_dim, 2 * self.length + 1);
         let ones = |length: usize| Tensor::<4>::ones([1, heads, length, dim], &self.device);
         let look = CallView::new(call, ones(1), ones(keys), ones(keys));

@@ -1,5 +1,8 @@
 //! A run reading a text: its tokens, and what every attention was called with.
 
+use std::{ops::Deref, sync::Arc};
+
+use burn::tensor::Tensor;
 use whatwhere_attention::Attention;
 use whatwhere_data::Tokenizer;
 use whatwhere_training::{BLANK, Run, Translation};
@@ -10,13 +13,48 @@ use crate::Error;
 /// Tokens of a text at the most: beyond, all pairs of them take too long.
 const LONGEST: usize = 1 << 16;
 
+/// A run that reads: lent, or held together with others.
+#[derive(Clone)]
+pub enum Reader<'a> {
+    /// For as long as it is looked at.
+    Lent(&'a Run),
+    /// For as long as anybody looks.
+    Held(Arc<Run>),
+}
+
+impl Deref for Reader<'_> {
+    type Target = Run;
+
+    fn deref(&self) -> &Run {
+        match self {
+            Self::Lent(run) => run,
+            Self::Held(run) => run,
+        }
+    }
+}
+
 /// A run and a text it has read.
 pub struct Reading<'a> {
-    run: &'a Run,
+    run: Reader<'a>,
     text: String,
     source: Vec<u32>,
     tokens: Vec<u32>,
+    first: usize,
     seen: Vec<AttentionInput>,
+    states: Tensor<3>,
+}
+
+/// What a run is to read.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'t> {
+    /// The text; the source, for an encoder-decoder.
+    pub text: &'t str,
+    /// What is written to a source; a run's own translation if absent. Other families have none.
+    pub target: Option<&'t str>,
+    /// Position of the first token; a source always stands at 0.
+    pub first: usize,
+    /// Tokens at the most; a longer text is refused before the model reads it.
+    pub most: usize,
 }
 
 impl<'a> Reading<'a> {
@@ -33,12 +71,19 @@ impl<'a> Reading<'a> {
         target: Option<&str>,
         most: usize,
     ) -> Result<Self, Error> {
+        Self::of(Reader::Lent(run), &Asked { text, target, first: 0, most })
+    }
+
+    /// Reads what is asked.
+    pub fn of(run: Reader<'a>, asked: &Asked) -> Result<Self, Error> {
+        let &Asked { text, target, first, most } = asked;
+        let most = most.min(LONGEST);
         let family = run.model().family();
         if target.is_some() && family != Family::EncoderDecoder {
             let reason = "only an encoder-decoder has one; leave it out";
             return Err(Error::Request(format!("a target for a model with one stack: {reason}")));
         }
-        let mut tokens = encode(run, text)?;
+        let mut tokens = encode(&run, text)?;
         if tokens.len() > most {
             let found = tokens.len();
             let reason = "every pair of them is looked at; take a part of the text";
@@ -61,31 +106,34 @@ impl<'a> Reading<'a> {
         if tokens.is_empty() {
             return Err(Error::Request("the text has no tokens, expected at least 1".into()));
         }
-        Self::of_tokens(run, text.into(), source, tokens)
+        Self::of_tokens(run, text.into(), source, tokens, first)
     }
 
     fn of_tokens(
-        run: &'a Run,
+        run: Reader<'a>,
         text: String,
         source: Vec<u32>,
         tokens: Vec<u32>,
+        first: usize,
     ) -> Result<Self, Error> {
         let read = (!source.is_empty()).then(|| Sequences::from_rows(&[&source]));
         let mut written = Sequences::from_rows(&[&tokens]);
-        written.documents = Some(vec![document_starts(run, &tokens)]);
-        let seen = run.model().attention_inputs(read.as_ref(), &written)?;
-        Ok(Self { run, text, source, tokens, seen })
+        let starts = document_starts(&run, &tokens).into_iter().map(|start| start + first);
+        written.documents = Some(vec![starts.collect()]);
+        let (seen, states) = run.model().look(read.as_ref(), &written, first)?;
+        Ok(Self { run, text, source, tokens, first, seen, states })
     }
 
     /// The same run reading the first so many tokens only, of source and target alike.
     pub fn beginning(&self, most: usize) -> Result<Self, Error> {
         let first = |tokens: &[u32]| tokens[..tokens.len().min(most)].to_vec();
-        Self::of_tokens(self.run, self.text.clone(), first(&self.source), first(&self.tokens))
+        let (source, tokens) = (first(&self.source), first(&self.tokens));
+        Self::of_tokens(self.run.clone(), self.text.clone(), source, tokens, self.first)
     }
 
     /// The run that reads.
     pub fn run(&self) -> &Run {
-        self.run
+        &self.run
     }
 
     /// The text that was read.
@@ -97,15 +145,30 @@ impl<'a> Reading<'a> {
     pub fn about(&self) -> Vec<String> {
         let settings = &self.run.settings;
         let family = match self.run.model().family() {
-            Family::Decoder => "decoder",
-            Family::Encoder => "encoder",
-            Family::EncoderDecoder => "encoder-decoder",
+            Family::Decoder => "A decoder",
+            Family::Encoder => "An encoder",
+            Family::EncoderDecoder => "An encoder-decoder",
         };
+        let recurrent = settings.model.recurrent;
+        let family = recurrent.map_or_else(
+            || family.to_owned(),
+            |kind| format!("{} {family}", format!("{kind:?}").to_uppercase()),
+        );
         let (layers, width) = (settings.model.layers, settings.model.width);
         let (count, step) = (self.run.model().size(), self.run.step);
         vec![format!(
-            "A {family} of {layers} layers, width {width}, {count} parameters, after {step} updates."
+            "{family} of {layers} layers, width {width}, {count} parameters, after {step} updates."
         )]
+    }
+
+    /// Position of the first token.
+    pub fn first(&self) -> usize {
+        self.first
+    }
+
+    /// The last layer's states of the tokens, `[1, tokens, width]`.
+    pub fn states(&self) -> &Tensor<3> {
+        &self.states
     }
 
     /// What every attention was called with.

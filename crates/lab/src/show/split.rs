@@ -1,5 +1,7 @@
 //! `show split`: scores of a run taken apart into what and where.
 
+use std::ops::Range;
+
 use burn::tensor::Tensor;
 use whatwhere_attention::{CallView, Path};
 use whatwhere_kernels::attention::FeatureKind;
@@ -75,10 +77,22 @@ pub fn split(reading: &Reading, heads: &Heads) -> Result<Page, Error> {
 
 /// The terms of the scores of one attention, and what must be said of them, if anything.
 pub fn terms(reading: &Reading, seen: &AttentionInput) -> Result<(Terms, Option<String>), Error> {
+    let look = reading.attention(seen).look(seen.input.clone())?;
+    let queries = 0..look.call().shape.queries;
+    terms_of(reading, seen, &look, queries)
+}
+
+/// [`terms`] of some of the queries, as `[heads, queries, keys]` of these alone; memory grows with their number times the keys.
+pub fn terms_of(
+    reading: &Reading,
+    seen: &AttentionInput,
+    look: &CallView,
+    queries: Range<usize>,
+) -> Result<(Terms, Option<String>), Error> {
     let attention = reading.attention(seen);
-    let look = attention.look(seen.input.clone())?;
-    let (parts, note) = added_places(reading, seen, &look)?;
-    let terms = Terms::of(&look, &attention.settings().position, parts.as_ref());
+    let (parts, note) = added_places(reading, seen, look)?;
+    let positions = &attention.settings().position;
+    let terms = Terms::of_queries(look, positions, parts.as_ref(), queries);
     Ok((terms.map_err(|error| Error::Attention(error.into()))?, note))
 }
 
@@ -90,7 +104,8 @@ fn added_places(
 ) -> Result<(Option<Parts>, Option<String>), Error> {
     let model = reading.run().model();
     let stack = if seen.site == Site::Encoder { &model.encoder } else { &model.decoder };
-    let stack: &Stack = stack.as_ref().expect("its attention was called");
+    // A recurrent model has none, and adds nothing to embeddings.
+    let Some(stack): Option<&Stack> = stack.as_ref() else { return Ok((None, None)) };
     if stack.position.is_empty() {
         return Ok((None, None));
     }
@@ -110,7 +125,7 @@ fn added_places(
         return why("the additive score takes tanh of the sum of the two");
     }
     let embeddings = model.embed(&reading.sequences(seen.site), Path::Auto);
-    let share = stack.place_share(embeddings)?;
+    let share = stack.place_share(embeddings, seen.input.first)?;
     let (q, k) = attention.shares(share, seen.input.x.clone());
     let slice = |tensor: Tensor<4>| tensor.into_data().try_into_vec().expect("f32 as everywhere");
     Ok((Some(Parts { q: slice(q), k: slice(k) }), None))

@@ -8,12 +8,12 @@
 //! PoPE's own words are magnitudes (what) and phases (where), whose product is the score: no sum of the two is. So polar,
 //! as rotary, has a term for each alone and one for both.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use whatwhere_attention::{CallView, Position};
 use whatwhere_kernels::{
     Error,
-    attention::{Angles, Attention, Bias, Feature, FeatureKind, Inputs, Score, reference},
+    attention::{Angles, Attention, Bias, Feature, FeatureKind, Inputs, Score, Shape, reference},
 };
 
 /// What a term speaks of.
@@ -128,12 +128,30 @@ impl Terms {
         positions: &[Position],
         parts: Option<&Parts>,
     ) -> Result<Self, Error> {
-        let whole = Attention { dropout: None, focus: None, ..look.call() };
-        let scores = reference::scores(&whole, &look.inputs())?;
-        let mut terms = Compared::new(&whole, look.inputs()).terms(parts)?;
+        Self::of_queries(look, positions, parts, 0..look.call().shape.queries)
+    }
+
+    /// [`Self::of`] for some of the queries; what is said of the text's mean query and key is still said of the whole text.
+    ///
+    /// # Panics
+    /// If the call has fewer queries.
+    pub fn of_queries(
+        look: &CallView,
+        positions: &[Position],
+        parts: Option<&Parts>,
+        queries: Range<usize>,
+    ) -> Result<Self, Error> {
+        let all = Attention { dropout: None, focus: None, ..look.call() };
+        let rows = Rows::new(&all, look.inputs(), queries);
+        let (whole, inputs) = (rows.call(&all), rows.inputs(look.inputs()));
+        let parts =
+            parts.map(|parts| Parts { q: rows.of(&all.shape, &parts.q), k: parts.k.clone() });
+        let scores = reference::scores(&whole, &inputs)?;
+        let means = means(&all, look.inputs(), whole.shape.queries);
+        let mut terms = Compared::new(&whole, inputs, means).terms(parts.as_ref())?;
         let mut names = positions.iter().filter_map(Position::bias_term);
         for bias in &whole.biases {
-            terms.extend(bias_terms(&whole, look.inputs(), *bias, &mut names)?);
+            terms.extend(bias_terms(&whole, inputs, *bias, &mut names)?);
         }
         for value in terms.iter_mut().flat_map(|term| &mut term.values) {
             if value.is_infinite() {
@@ -144,6 +162,73 @@ impl Terms {
     }
 }
 
+/// Some of the queries of a call, and what of it has a value for each query.
+struct Rows {
+    queries: Range<usize>,
+    q: Vec<f32>,
+    /// Of each bias, if it is dense and differs by query.
+    dense: Vec<Option<Vec<f32>>>,
+}
+
+impl Rows {
+    fn new(all: &Attention, inputs: Inputs, queries: Range<usize>) -> Self {
+        let dense = all.biases.iter().map(|bias| match bias {
+            Bias::Dense { values, shape: [_, _, rows, keys], .. } if *rows > 1 => {
+                let maps = values.chunks_exact(rows * keys);
+                let chosen = queries.start * keys..queries.end * keys;
+                Some(maps.flat_map(|map| &map[chosen.clone()]).copied().collect())
+            }
+            _ => None,
+        });
+        let dense = dense.collect();
+        let mut rows = Self { queries, q: Vec::new(), dense };
+        rows.q = rows.of(&all.shape, inputs.q);
+        rows
+    }
+
+    /// Of a value for each query, `[heads, queries, head_dim]`, those of the chosen queries.
+    fn of(&self, shape: &Shape, values: &[f32]) -> Vec<f32> {
+        let dim = shape.head_dim;
+        let heads = values.chunks_exact(shape.queries * dim);
+        let chosen = self.queries.start * dim..self.queries.end * dim;
+        heads.flat_map(|head| &head[chosen.clone()]).copied().collect()
+    }
+
+    fn inputs<'a>(&'a self, inputs: Inputs<'a>) -> Inputs<'a> {
+        Inputs { q: &self.q, ..inputs }
+    }
+
+    fn call<'a>(&'a self, all: &Attention<'a>) -> Attention<'a> {
+        let mut call = all.clone();
+        call.shape.queries = self.queries.len();
+        call.first_query += self.queries.start;
+        for (bias, chosen) in call.biases.iter_mut().zip(&self.dense) {
+            if let (Bias::Dense { values, shape, .. }, Some(chosen)) = (bias, chosen) {
+                *values = chosen;
+                shape[2] = self.queries.len();
+            }
+        }
+        call
+    }
+}
+
+/// The mean query and the mean key of each head of a text, the query so many times.
+fn means(all: &Attention, inputs: Inputs, queries: usize) -> (Vec<f32>, Vec<f32>) {
+    let shape = all.shape;
+    let mean = |values: &[f32], length: usize, times: usize| {
+        let mut out = Vec::with_capacity(values.len() / length.max(1) * times);
+        for head in values.chunks_exact(length * shape.head_dim) {
+            let mut mean = vec![0.0; shape.head_dim];
+            for row in head.chunks_exact(shape.head_dim) {
+                mean.iter_mut().zip(row).for_each(|(mean, v)| *mean += v / length as f32);
+            }
+            out.extend(mean.iter().cycle().take(times * shape.head_dim));
+        }
+        out
+    };
+    (mean(inputs.q, shape.queries, queries), mean(inputs.k, shape.keys, shape.keys))
+}
+
 /// The part of a score that comes from comparing query and key.
 struct Compared<'a> {
     /// Without biases and cap.
@@ -152,10 +237,12 @@ struct Compared<'a> {
     inputs: Inputs<'a>,
     /// Angles of 0 for every feature.
     zero: Vec<Arc<Angles>>,
+    /// The mean query and the mean key of each head, at every position.
+    means: (Vec<f32>, Vec<f32>),
 }
 
 impl<'a> Compared<'a> {
-    fn new(whole: &Attention<'a>, inputs: Inputs<'a>) -> Self {
+    fn new(whole: &Attention<'a>, inputs: Inputs<'a>, means: (Vec<f32>, Vec<f32>)) -> Self {
         let call = Attention { biases: Vec::new(), soft_cap: None, ..whole.clone() };
         let positions = call.positions();
         let zero = call.features.iter().map(|feature| {
@@ -166,7 +253,7 @@ impl<'a> Compared<'a> {
             // The amplitude is a factor on scores, not a matter of position.
             Arc::new(Angles::new(&vec![0.0; count], positions.clone(), feature.angles.amplitude()))
         });
-        Self { zero: zero.collect(), cap: whole.soft_cap, call, inputs }
+        Self { zero: zero.collect(), cap: whole.soft_cap, call, inputs, means }
     }
 
     /// The same call with all angles 0.
@@ -200,8 +287,8 @@ impl<'a> Compared<'a> {
         }
         if !self.call.features.is_empty() {
             let moved = reference::scores(&self.call, &self.inputs)?;
-            let (q, k) = self.means();
-            let mean = Inputs { q: &q, k: &k, ..self.inputs };
+            let (q, k) = &self.means;
+            let mean = Inputs { q, k, ..self.inputs };
             let position =
                 minus(&reference::scores(&self.call, &mean)?, &reference::scores(&still, &mean)?);
             let values = minus(&minus(&moved, &last), &position);
@@ -261,23 +348,6 @@ impl<'a> Compared<'a> {
             if length > 0.0 { length.recip() } else { 0.0 }
         })
         .collect()
-    }
-
-    /// The mean query and the mean key of each head, at every position.
-    fn means(&self) -> (Vec<f32>, Vec<f32>) {
-        let shape = self.call.shape;
-        let mean = |values: &[f32], length: usize| {
-            let mut out = Vec::with_capacity(values.len());
-            for head in values.chunks_exact(length * shape.head_dim) {
-                let mut mean = vec![0.0; shape.head_dim];
-                for row in head.chunks_exact(shape.head_dim) {
-                    mean.iter_mut().zip(row).for_each(|(mean, v)| *mean += v / length as f32);
-                }
-                out.extend(mean.iter().cycle().take(head.len()));
-            }
-            out
-        };
-        (mean(self.inputs.q, shape.queries), mean(self.inputs.k, shape.keys))
     }
 }
 

@@ -113,6 +113,7 @@ mod tests {
             quality,
             classification: None,
             bleu: None,
+            bleu_by_words: Vec::new(),
             data: String::new(),
             sample: String::new(),
             curve: Vec::new(),

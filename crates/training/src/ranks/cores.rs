@@ -1,6 +1,6 @@
 //! The cores of machines, which the ranks on them share.
 
-use std::{env, fs, thread};
+use std::{collections::BTreeSet, env, fs, thread};
 
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +13,8 @@ struct Cores {
     host: String,
     /// That it may use.
     usable: usize,
+    /// Which these are, where the system says it.
+    numbers: BTreeSet<usize>,
     /// That its machine has.
     present: usize,
     /// Whether Open MPI started it, which binds unless told otherwise.
@@ -24,7 +26,8 @@ pub(super) fn share(ranks: &dyn Ranks) -> Result<Vec<String>, Error> {
     let usable = thread::available_parallelism().map_or(1, usize::from);
     let present = present().unwrap_or(usable);
     let is_bound = env::var_os("OMPI_COMM_WORLD_SIZE").is_some() && usable < present;
-    let own = Cores { host: host(), usable, present, is_bound };
+    let numbers = allowed().unwrap_or_default();
+    let own = Cores { host: host(), usable, numbers, present, is_bound };
     let text = serde_json::to_string(&own).expect("words can be written");
     let all: Vec<Cores> = gather_texts(ranks, &text)?
         .iter()
@@ -46,11 +49,8 @@ fn threads(own: &Cores, all: &[Cores]) -> usize {
 }
 
 fn warnings(all: &[Cores]) -> Vec<String> {
-    let is_wasted = |rank: &&Cores| {
-        let used: usize =
-            all.iter().filter(|other| other.host == rank.host).map(|other| other.usable).sum();
-        rank.is_bound && rank.usable == 1 && used < rank.present
-    };
+    let is_wasted =
+        |rank: &&Cores| rank.is_bound && rank.usable == 1 && used(&rank.host, all) < rank.present;
     let mut hosts: Vec<(&str, usize)> =
         all.iter().filter(is_wasted).map(|rank| (rank.host.as_str(), rank.present)).collect();
     hosts.dedup();
@@ -62,16 +62,35 @@ fn warnings(all: &[Cores]) -> Vec<String> {
     hosts.into_iter().map(say).collect()
 }
 
-/// The cores of the machine that are switched on, from a list such as `0-3,8`.
+/// The cores of a machine that its ranks use between them: two ranks on one core use one.
+fn used(host: &str, all: &[Cores]) -> usize {
+    let ranks = || all.iter().filter(|rank| rank.host == host);
+    if ranks().any(|rank| rank.numbers.is_empty()) {
+        return ranks().map(|rank| rank.usable).sum();
+    }
+    ranks().flat_map(|rank| &rank.numbers).collect::<BTreeSet<_>>().len()
+}
+
+/// The cores that this process may use.
+fn allowed() -> Option<BTreeSet<usize>> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    listed(status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?)
+}
+
+/// How many cores of the machine are switched on.
 fn present() -> Option<usize> {
     let list = fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
-    let count = |range: &str| match range.split_once('-') {
-        None => Some(1),
-        Some((first, last)) => {
-            Some(last.parse::<usize>().ok()?.checked_sub(first.parse().ok()?)? + 1)
-        }
-    };
-    list.trim().split(',').map(count).sum()
+    listed(&list).map(|cores| cores.len())
+}
+
+/// The numbers of a list such as `0-3,8`.
+fn listed(list: &str) -> Option<BTreeSet<usize>> {
+    let mut numbers = BTreeSet::new();
+    for range in list.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        numbers.extend(first.parse::<usize>().ok()?..=last.parse().ok()?);
+    }
+    Some(numbers)
 }
 
 #[cfg(test)]
@@ -79,7 +98,14 @@ mod tests {
     use super::*;
 
     fn cores(host: &str, usable: usize, present: usize, is_bound: bool) -> Cores {
-        Cores { host: host.into(), usable, present, is_bound }
+        Cores { host: host.into(), usable, numbers: BTreeSet::new(), present, is_bound }
+    }
+
+    #[test]
+    fn lists_of_cores_are_read() {
+        assert_eq!(listed("0-3,8\n"), Some(BTreeSet::from([0, 1, 2, 3, 8])));
+        assert_eq!(listed("\t5"), Some(BTreeSet::from([5])));
+        assert_eq!(listed("none"), None);
     }
 
     #[test]
@@ -101,5 +127,9 @@ mod tests {
         // All cores are in use, or somebody else has decided.
         assert!(warnings(&vec![cores("a", 1, 2, true); 2]).is_empty());
         assert!(warnings(&[cores("a", 1, 16, false)]).is_empty());
+        // As many ranks as cores, but on which?
+        let on = |core| Cores { numbers: BTreeSet::from([core]), ..cores("a", 1, 2, true) };
+        assert!(warnings(&[on(0), on(1)]).is_empty());
+        assert_eq!(warnings(&[on(0), on(0)]).len(), 1);
     }
 }

@@ -1,7 +1,7 @@
 //! What ranks must have in common to compute the same bits: the program, its instruction set, the data.
 
 use serde::{Deserialize, Serialize};
-use whatwhere_kernels::Simd;
+use whatwhere_kernels::Precision;
 
 use super::{Ranks, gather_texts};
 use crate::{Error, machine::host};
@@ -16,14 +16,18 @@ struct Facts {
 }
 
 /// Refuses ranks that differ in what bits depend on. All hear the same.
-pub(crate) fn compare(ranks: &dyn Ranks, fingerprint: u64) -> Result<(), Error> {
+pub(crate) fn compare(
+    ranks: &dyn Ranks,
+    fingerprint: u64,
+    precision: Precision,
+) -> Result<(), Error> {
     if ranks.size() == 1 {
         return Ok(());
     }
     let own = Facts {
         host: host(),
         version: env!("CARGO_PKG_VERSION").into(),
-        instructions: Simd::instructions(),
+        instructions: precision.instructions(),
         fingerprint,
     };
     let own = serde_json::to_string(&own).expect("words can be written");
@@ -100,7 +104,8 @@ mod tests {
     #[test]
     fn ranks_of_one_program_with_other_data_all_hear_it() {
         let heard = crate::ranks::threads::each(3, |ranks| {
-            compare(ranks, if ranks.rank() == 2 { 5 } else { 4 }).unwrap_err().to_string()
+            let fingerprint = if ranks.rank() == 2 { 5 } else { 4 };
+            compare(ranks, fingerprint, Precision::F32).unwrap_err().to_string()
         });
         assert!(heard[0].contains("rank 2 on") && heard.iter().all(|said| *said == heard[0]));
     }

@@ -8,7 +8,8 @@
 //! [`Ranks`] is all that is asked of a library; [`Alone`] is the answer without one. [`join`] finds the ranks that `mpirun` or
 //! `srun` started, where the feature `mpi` is there.
 
-#[cfg(feature = "mpi")]
+#[cfg(any(test, feature = "mpi"))]
+#[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "only MPI starts ranks on machines"))]
 mod cores;
 pub(crate) mod exchange;
 mod facts;

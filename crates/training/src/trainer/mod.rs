@@ -128,7 +128,7 @@ impl Trainer {
         let base = base.filter(|_| is_first);
         let found = Found::new(&ranks, &mut settings, &corpus, &folder, base);
         let Found { model, transfer, batches, valid, device } = ranks::agree(&*ranks, found)?;
-        ranks::compare(&*ranks, corpus.fingerprint())?;
+        ranks::compare(&*ranks, corpus.fingerprint(), settings.training.precision)?;
         let records = is_first.then(|| {
             let lock = Lock::acquire(folder.path())?;
             let board = tensorboard::Writer::create(folder.path())?;

@@ -59,7 +59,7 @@ impl Trainer {
             Ok((left, model, splits(&settings, &corpus)?, device))
         });
         let (left, model, (batches, valid), device) = ranks::agree(&*ranks, found)?;
-        ranks::compare(&*ranks, corpus.fingerprint())?;
+        ranks::compare(&*ranks, corpus.fingerprint(), settings.training.precision)?;
         let (records, progress, mut checkpoint) = match left {
             None => (None, Progress::default(), Checkpoint::default()),
             Some(Left { records, progress, checkpoint }) => (Some(records), progress, checkpoint),

@@ -43,7 +43,7 @@ impl Draft {
         let memory = memory.as_ref();
         let hidden = model.decode(&tokens, memory, *length, seeds, path, states, Some(int8))?;
         *length += 1;
-        let states = model.before_logits(hidden, path);
+        let states = model.before_logits(hidden, path.into());
         let logits = model.finish_logits(int8.output.project(states, path));
         Ok(logits.into_data().try_into_vec().expect("logits are f32"))
     }

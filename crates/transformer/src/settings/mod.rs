@@ -10,11 +10,14 @@ use whatwhere_settings::{Refuses, schema::in_order};
 
 use crate::Error;
 
+mod attention;
 mod check;
 mod choice;
+mod recurrent;
 mod site;
 
 pub use choice::{Activation, Family, Init, NormKind, NormPlace, Pooling, Recompute, ResidualKind};
+pub use recurrent::{Attends, Recurrent};
 pub use site::Site;
 
 /// Everything that makes a model.
@@ -24,6 +27,20 @@ pub use site::Site;
 pub struct ModelSettings {
     /// Which stacks there are; default `decoder`.
     pub family: Family,
+    /// The predecessor in place of a Transformer: a GRU or an LSTM carries a state from token to token, and settings of norms,
+    /// feed-forward, positions and self-attention have no meaning; default none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recurrent: Option<Recurrent>,
+    /// Whether a recurrent encoder reads both ways, each with half the width; default false.
+    #[serde(skip_serializing_if = "is_default")]
+    pub bidirectional: bool,
+    /// When a recurrent decoder attends to the source, as `cross` says, by default with one head and the score it was published
+    /// with; default `none`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub attends: Attends,
+    /// With `attends = "after"`, whether what was joined goes into the next step, too; default false.
+    #[serde(skip_serializing_if = "is_default")]
+    pub input_feeding: bool,
     /// Tokens that can be told apart; default 0, which a run replaces by its tokenizer's.
     pub vocabulary: usize,
     /// Width of embeddings and of the stream between layers; default 256.
@@ -77,7 +94,7 @@ pub struct ModelSettings {
     pub output_soft_cap: Option<f32>,
     /// Classes that a text is told as, by a linear layer of one pooled state in place of logits of tokens; default 0, which a
     /// run of `classify` replaces by its data's.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub classes: usize,
     /// With `classes`, how the states of a text become one vector; default `mean` in an encoder, `last` in a decoder.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -122,6 +139,10 @@ impl Default for ModelSettings {
     fn default() -> Self {
         Self {
             family: Family::Decoder,
+            recurrent: None,
+            bidirectional: false,
+            attends: Attends::None,
+            input_feeding: false,
             vocabulary: 0,
             width: 256,
             layers: 6,
@@ -161,8 +182,8 @@ impl Default for ModelSettings {
     }
 }
 
-fn is_zero(number: &usize) -> bool {
-    *number == 0
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl ModelSettings {
@@ -209,105 +230,21 @@ impl ModelSettings {
         })
     }
 
-    /// Blocks of the encoder.
+    /// Blocks of the encoder; a recurrent model has none.
     pub fn encoder_depth(&self) -> usize {
-        match self.family {
-            Family::Decoder => 0,
-            Family::Encoder => self.layers,
-            Family::EncoderDecoder => self.encoder_layers.unwrap_or(self.layers),
+        match (self.recurrent, self.family) {
+            (Some(_), _) | (_, Family::Decoder) => 0,
+            (None, Family::Encoder) => self.layers,
+            (None, Family::EncoderDecoder) => self.encoder_layers.unwrap_or(self.layers),
         }
     }
 
-    /// Blocks of the decoder.
+    /// Blocks of the decoder; a recurrent model has none.
     pub fn decoder_depth(&self) -> usize {
-        if self.family == Family::Encoder { 0 } else { self.layers }
-    }
-
-    /// The settings of one layer's attention: the defaults of its site, then `attention`, then what site and layer have
-    /// otherwise.
-    pub fn attention(&self, site: Site, layer: usize) -> Result<AttentionSettings, Error> {
-        let mut table = toml::Table::new();
-        let own = match site {
-            Site::Encoder => Some(&self.encoder),
-            Site::Decoder => None,
-            Site::Cross => Some(&self.cross),
-        };
-        let common = self.attention.iter().filter(|(key, _)| {
-            // The encoder's tokens are elsewhere: what is said of the own sequence does not hold for them.
-            site != Site::Cross || !matches!(key.as_str(), "pattern" | "position" | "mixing")
-        });
-        match site {
-            Site::Encoder => table.extend([("pattern".into(), "full".into())]),
-            Site::Decoder => table.extend([("pattern".into(), "causal".into())]),
-            Site::Cross => {
-                table.extend([
-                    ("pattern".into(), "full".into()),
-                    ("position".into(), "none".into()),
-                ]);
-            }
+        match (self.recurrent, self.family) {
+            (Some(_), _) | (_, Family::Encoder) => 0,
+            (None, Family::Decoder | Family::EncoderDecoder) => self.layers,
         }
-        table.extend(common.map(|(key, value)| (key.clone(), value.clone())));
-        table.extend(own.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
-        if site != Site::Cross && !self.alternate.is_empty() {
-            table.extend(self.alternate[layer % self.alternate.len()].clone());
-        }
-        if table.contains_key("width") {
-            let reason = "attention is as wide as the model; set model.width";
-            return Err(Error::setting("attention.width", &table["width"], reason));
-        }
-        if let Some(found) = table.get("epsilon") {
-            let reason = "all norms of a model have one; set model.epsilon";
-            return Err(Error::setting("attention.epsilon", found, reason));
-        }
-        table.insert("width".into(), toml::Value::Integer(self.width as i64));
-        table.insert("epsilon".into(), toml::Value::Float(self.epsilon));
-        let settings: AttentionSettings =
-            toml::Value::Table(table).try_into().map_err(|e: toml::de::Error| {
-                Error::unreadable(format!("attention of the {}: {}", site.name(), e.message()))
-            })?;
-        settings.check()?;
-        Ok(settings)
-    }
-
-    /// Whether embeddings are multiplied by √width: as set, or as an encoding that is added to them was published.
-    pub fn scales_embeddings(&self) -> Result<bool, Error> {
-        if let Some(scales) = self.scale_embeddings {
-            return Ok(scales);
-        }
-        for (site, depth) in
-            [(Site::Encoder, self.encoder_depth()), (Site::Decoder, self.decoder_depth())]
-        {
-            if depth > 0 && self.attention(site, 0)?.position.iter().any(|p| p.scales_embeddings())
-            {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Looks up the ids of tokens that patterns name by their text; a refusal says why one has none.
-    pub fn resolve_tokens(
-        &mut self,
-        id_of: &dyn Fn(&str) -> Result<u32, String>,
-    ) -> Result<(), Error> {
-        let own = [&mut self.attention, &mut self.encoder, &mut self.cross];
-        for table in own.into_iter().chain(&mut self.alternate) {
-            let Some(value) = table.get_mut("pattern") else { continue };
-            let unreadable = |found: &str| Error::unreadable(format!("pattern: {found}"));
-            let pattern: Pattern =
-                value.clone().try_into().map_err(|e: toml::de::Error| unreadable(e.message()))?;
-            if pattern.needs_tokens() {
-                let known = pattern.with_tokens(id_of).map_err(whatwhere_attention::Error::from)?;
-                *value = toml::Value::try_from(known).map_err(|e| unreadable(&e.to_string()))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// How many positions the decoder knows; nothing if there is no such bound.
-    pub fn longest(&self) -> Option<usize> {
-        let attention = self.attention(Site::Decoder, 0).ok()?;
-        attention.position.iter().filter_map(|position| position.limit()).min()
     }
 
     /// Refuses settings out of range, and attention that does not fit its place.
@@ -326,6 +263,7 @@ impl ModelSettings {
                 return Err(Error::setting(setting, found, reason));
             }
         }
+        self.check_recurrent()?;
         self.check_norms()?;
         self.check_ends()?;
         self.check_classes()?;

@@ -5,6 +5,7 @@
 mod classes;
 mod generation;
 mod int8;
+mod recurrent;
 mod settings;
 mod together;
 mod weights;
@@ -117,7 +118,11 @@ fn writing_token_by_token_equals_one_pass() {
                 "{}\nalternate = [{{ pattern = {{ kind = 'window', left = 3 }} }}, {{}}]",
                 attention(&position)
             );
-            let model = settings(family, &extra).build(3, &device).unwrap();
+            let cross = match family {
+                "decoder" => "",
+                _ => "\ncross = { pattern = { kind = 'window', left = 2, right = 1 } }",
+            };
+            let model = settings(family, &(extra + cross)).build(3, &device).unwrap();
             let mut source = rows(2, 7);
             source.lengths = Some(vec![7, 4]);
             let source = (family == "encoder_decoder").then_some(&source);
@@ -346,11 +351,17 @@ fn weights_of_every_layer_mix_the_values_to_what_the_layer_gives() {
         for seen in inputs {
             let (attention, x) = (model.attention(seen.site, seen.layer).unwrap(), seen.input.x);
             let weights = attention.weights(Input::new(x.clone())).unwrap(); // [2, 4, 9, 9]
-            let v = attention.value.forward(x.clone()).reshape([2, 9, 2, 4]).swap_dims(1, 2);
+            let v = attention
+                .value
+                .as_ref()
+                .unwrap()
+                .forward(x.clone())
+                .reshape([2, 9, 2, 4])
+                .swap_dims(1, 2);
             let grouped = [0, 0, 1, 1].map(|head| v.clone().narrow(1, head, 1)).to_vec();
             let mixed = weights.matmul(Tensor::cat(grouped, 1));
             let mixed = mixed.swap_dims(1, 2).reshape([2, 9, 16]);
-            let found = values(attention.output.forward(mixed));
+            let found = values(attention.output.as_ref().unwrap().forward(mixed));
             let expected = values(attention.forward(Input::new(x)).unwrap());
             assert_close(&found, &expected, &position);
         }

@@ -32,7 +32,7 @@ fn sensible(family: &str, extra: &str) -> Option<ModelSettings> {
 }
 
 /// A model whose gains are not 1 and whose biases are not 0.
-fn shaken(settings: &ModelSettings, device: &Device) -> Model {
+pub(super) fn shaken(settings: &ModelSettings, device: &Device) -> Model {
     let model = settings.build(3, device).unwrap();
     let mut parameters = model.parameters();
     for (at, parameter) in parameters.iter_mut().enumerate() {
@@ -43,7 +43,7 @@ fn shaken(settings: &ModelSettings, device: &Device) -> Model {
     model.with_parameters(parameters).unwrap()
 }
 
-fn inputs(model: &Model) -> (Option<Sequences>, Sequences) {
+pub(super) fn inputs(model: &Model) -> (Option<Sequences>, Sequences) {
     let mut source = rows(2, 7);
     source.lengths = Some(vec![7, 4]);
     let mut tokens = rows(2, 9);
@@ -64,7 +64,11 @@ impl HasSource for whatwhere_transformer::Family {
 }
 
 /// Logits, and the gradient of every parameter under `Σ logit²`.
-fn pass(model: &Model, path: Path, seed: Option<u64>) -> (Vec<f32>, Vec<(String, Vec<f32>)>) {
+pub(super) fn pass(
+    model: &Model,
+    path: Path,
+    seed: Option<u64>,
+) -> (Vec<f32>, Vec<(String, Vec<f32>)>) {
     let (source, tokens) = inputs(model);
     let logits = model.forward(source.as_ref(), &tokens, Mode { seed, path }).unwrap();
     let gradients = logits.clone().powi_scalar(2).sum().backward();

@@ -76,6 +76,15 @@ fn sequences_stepped_together_have_the_bits_of_each_by_itself() {
 }
 
 #[test]
+fn so_do_those_of_a_recurrence() {
+    for cell in ["gru", "lstm"] {
+        let what = format!("recurrent = '{cell}'\nvocabulary = 11\nwidth = 20\nlayers = 2");
+        let model = ModelSettings::from_toml(&what).unwrap().build(3, &Device::flex()).unwrap();
+        agree(&model, &what, 3, |sequence, round| 1 + (sequence + round) % 2);
+    }
+}
+
+#[test]
 fn so_do_any_number_with_int8_weights() {
     for (what, model) in models() {
         let model = model.to_int8().unwrap();

@@ -170,7 +170,7 @@ impl Looking {
 }
 
 /// A text that was given, or that a file has; `-` is standard input.
-fn given(text: Option<&str>, file: Option<&Path>) -> anyhow::Result<Option<String>> {
+pub(crate) fn given(text: Option<&str>, file: Option<&Path>) -> anyhow::Result<Option<String>> {
     Ok(match (text, file) {
         (Some("-"), _) => {
             let mut text = String::new();

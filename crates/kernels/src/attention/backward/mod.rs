@@ -5,8 +5,8 @@
 //! A task owns its keys' gradients; the queries of a head are shared between its chunks, each of which sums its part
 //! of `d_q` apart and adds it when its turn has come.
 
-mod pass;
-mod step;
+pub(super) mod pass;
+pub(super) mod step;
 
 use std::ops::Range;
 
@@ -14,8 +14,10 @@ use crate::{
     Error,
     attention::{
         Attention, Bias, Gradients, Inputs, Output,
+        gathered::Layers,
         learned::{Learned, Totals},
         pattern::Coverage,
+        places::Places,
         plan::Plan,
     },
     error::expect_len,
@@ -27,7 +29,7 @@ use crate::{
 use pass::Pass;
 
 /// Chunks per head when a learned dense bias has its heads worked on one after the other.
-const DENSE_CHUNKS: usize = 8;
+pub(crate) const DENSE_CHUNKS: usize = 8;
 
 impl Attention<'_> {
     /// Computes the gradients of a scalar whose gradient with respect to `output.out` is `d_out`.
@@ -64,17 +66,19 @@ impl Attention<'_> {
             *gradients = Gradients::zeros(self);
             return Ok(());
         }
-        let plan = Plan::new(self, *inputs);
-        Backward { plan: &plan, out, lse, d_out }.run(gradients);
+        let layers = Layers::of(self);
+        let plan = layers.plan(self, inputs);
+        Backward { plan: &plan, out, lse, d_out }.run(&layers, gradients);
         Ok(())
     }
 }
 
-struct Backward<'a> {
-    plan: &'a Plan<'a>,
-    out: &'a [f32],
-    lse: &'a [f32],
-    d_out: &'a [f32],
+/// What a backward pass starts from.
+pub(crate) struct Backward<'a> {
+    pub(crate) plan: &'a Plan<'a>,
+    pub(crate) out: &'a [f32],
+    pub(crate) lse: &'a [f32],
+    pub(crate) d_out: &'a [f32],
 }
 
 /// Some keys of one key head, and where the gradients go.
@@ -94,17 +98,32 @@ struct Chunk<'s, 'o> {
 }
 
 impl Backward<'_> {
-    fn run(&self, gradients: &mut Gradients) {
+    /// What lies together, then what is gathered.
+    pub(crate) fn run(&self, layers: &Layers, gradients: &mut Gradients) {
+        let mut totals = Totals::new(self.plan);
+        if layers.neighbors().is_some() {
+            self.neighbors(gradients, &mut totals);
+        } else {
+            for d in [&mut gradients.q, &mut gradients.k, &mut gradients.v] {
+                d.fill(0.0);
+            }
+        }
+        for layer in &layers.gathered {
+            self.gathered(layer, gradients, &mut totals);
+        }
+        totals.finish(gradients);
+    }
+
+    fn neighbors(&self, gradients: &mut Gradients, totals: &mut Totals) {
         let attention = self.plan.attention;
         let shape = &attention.shape;
         let heads = shape.batch * shape.kv_heads;
-        let dense = attention.biases.iter().any(|b| matches!(b, Bias::Dense { learned: true, .. }));
+        let dense = self.learns_dense();
         let ranges = self.key_ranges(if dense { DENSE_CHUNKS } else { chunks_per_head(heads) });
         let per_head = (shape.queries * shape.head_dim).max(1);
         let shared: Vec<InTurn> = gradients.q.chunks_exact_mut(per_head).map(InTurn::new).collect();
         let mut d_k = split(&mut gradients.k, heads, &ranges, shape.head_dim);
         let mut d_v = split(&mut gradients.v, heads, &ranges, shape.value_dim);
-        let mut totals = Totals::new(self.plan);
         // Blocks of a dense bias's gradient are added up head by head, to hold no more than one head's at a time.
         let per_wave = if dense { 1 } else { heads };
         for wave in (0..heads).step_by(per_wave) {
@@ -133,8 +152,12 @@ impl Backward<'_> {
                 totals.add(learned);
             }
         }
-        drop(shared);
-        totals.finish(gradients);
+    }
+
+    /// Whether a bias of queries by keys learns.
+    pub(crate) fn learns_dense(&self) -> bool {
+        let biases = &self.plan.attention.biases;
+        biases.iter().any(|bias| matches!(bias, Bias::Dense { learned: true, .. }))
     }
 
     /// Cuts the keys of a head into chunks of about equal cost.
@@ -145,7 +168,7 @@ impl Backward<'_> {
             .map(|keys| {
                 let seen = |rows: &Range<usize>| {
                     let tile = head.tile(rows.clone(), keys.clone());
-                    self.plan.attention.pattern.coverage(&tile) != Coverage::Empty
+                    self.plan.pattern.coverage(&tile) != Coverage::Empty
                 };
                 1 + tiles(0..shape.queries).filter(seen).count()
             })
@@ -174,7 +197,7 @@ impl Backward<'_> {
         let _guard = InTurn::guard(d_q);
         for (member, d_q) in d_q.iter().enumerate() {
             let head = self.plan.head(batch, kv_head * shape.group() + member);
-            let learned = learned.head(&head, &keys);
+            let learned = learned.head(&head, &Places::Run(0..shape.queries), &keys);
             let mut pass = Pass { all: self, head, learned, keys: keys.clone() };
             let rows = pass.run(d_k, d_v, scratch);
             d_q.at(turn, |d_q| {

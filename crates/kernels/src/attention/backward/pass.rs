@@ -8,9 +8,10 @@ use crate::{
         head::Head,
         learned::LearnedHead,
         pattern::Coverage,
+        places::Places,
         prepare::{PrepareBackward, Side},
     },
-    memory::scratch::Scratch,
+    memory::scratch::{Buffer, Scratch},
     simd::rows::{DotRows, Transpose},
     tile::{TILE, tiles},
 };
@@ -39,7 +40,8 @@ impl Pass<'_> {
 
         let (mut prepared, mut relative) =
             (std::mem::take(&mut scratch.queries), std::mem::take(&mut scratch.relative));
-        let queries = self.head.queries(rows.clone(), &mut prepared, &mut relative);
+        let (places, copied) = (Places::Run(rows.clone()), &mut scratch.copied);
+        let queries = self.head.queries(places, copied, &mut prepared, &mut relative);
         let out_rows = shape.out_head(self.head.batch, self.head.head).start;
         let of_rows = out_rows + rows.start * value_dim..out_rows + rows.end * value_dim;
         let mut d_out = std::mem::take(&mut scratch.d_out);
@@ -67,19 +69,25 @@ impl Pass<'_> {
             scratch.d_values.zeroed(TILE * value_dim);
             for (tile_rows, outline) in self.head.visible_above(rows.clone(), range.clone()) {
                 let first = tile_rows.start - rows.start;
+                let row = shape.row_head(self.head.batch, self.head.head).start + tile_rows.start;
                 let step = Step {
                     queries: queries.from(first),
                     keys: &keys,
                     value_cols,
                     d_out: &d_out_rows[first * value_dim..],
+                    lse: &self.all.lse[row..],
+                    centers: attention.focus.map_or(&[], |focus| &focus.centers[row..]),
                     outline,
                 };
-                step.run(&self.head, self.all, &self.keys, self.learned, scratch);
+                step.run(&self.head, &self.keys, self.learned, scratch);
             }
             let own = range.start - self.keys.start..range.end - self.keys.start;
             let d_v = &mut d_v[own.start * value_dim..own.end * value_dim];
             d_v.iter_mut().zip(scratch.d_values.iter()).for_each(|(sum, d)| *sum += d);
-            self.keys_backward(&range, &mut d_k[own.start * dim..own.end * dim], scratch);
+            let raw = &self.head.k[range.start * dim..range.end * dim];
+            let (places, d_k) = (Places::Run(range), &mut d_k[own.start * dim..own.end * dim]);
+            let Scratch { d_keys, row, .. } = &mut *scratch;
+            keys_backward(&self.head, self.learned, places, raw, d_keys, d_k, row);
         }
         (scratch.queries, scratch.relative, scratch.d_out) = (prepared, relative, d_out);
         (scratch.key_rows, scratch.key_cols, scratch.value_cols) = (key_rows, key_cols, value_cols);
@@ -91,36 +99,11 @@ impl Pass<'_> {
         let attention = self.all.plan.attention;
         let mut seen = tiles(0..attention.shape.queries).filter(|rows| {
             let tile = self.head.tile(rows.clone(), self.keys.clone());
-            attention.pattern.coverage(&tile) != Coverage::Empty
+            self.head.plan.pattern.coverage(&tile) != Coverage::Empty
         });
         let first = seen.next()?;
         let last = seen.next_back().unwrap_or(first.clone());
         Some(first.start..last.end)
-    }
-
-    /// From gradients of a tile's compared keys to those of its raw keys.
-    fn keys_backward(&mut self, range: &Range<usize>, d_k: &mut [f32], scratch: &mut Scratch) {
-        let attention = self.all.plan.attention;
-        let (dim, width) = (attention.shape.head_dim, self.head.width());
-        let d_keys = &mut scratch.d_keys;
-        if self.head.pairwise().is_some() {
-            // Such a score leaves them transposed.
-            for (key, d_k) in d_k.chunks_exact_mut(dim).enumerate() {
-                d_k.iter_mut().enumerate().for_each(|(c, d)| *d += d_keys[c * TILE + key]);
-            }
-            return;
-        }
-        attention.simd.run(PrepareBackward {
-            preparation: &self.head.preparation,
-            side: Side::Key,
-            first_position: attention.first_key + range.start,
-            raw: &self.head.k[range.start * dim..range.end * dim],
-            d_prepared: &mut d_keys[..range.len() * width],
-            d_raw: d_k,
-            d_bias: &mut [],
-            d_deltas: &mut self.learned.deltas,
-            row: scratch.row.sized(width),
-        });
     }
 
     /// From gradients of the compared queries, and of the relative ones, to those of the raw queries.
@@ -130,27 +113,77 @@ impl Pass<'_> {
         d_q: &mut [f32],
         scratch: &mut Scratch,
     ) {
-        let attention = self.all.plan.attention;
-        let (dim, width) = (attention.shape.head_dim, self.head.width());
+        let dim = self.all.plan.attention.shape.head_dim;
         let d_q = &mut d_q[rows.start * dim..rows.end * dim];
-        attention.simd.run(PrepareBackward {
-            preparation: &self.head.preparation,
-            side: Side::Query,
-            first_position: attention.first_query + rows.start,
-            raw: &self.head.q[rows.start * dim..rows.end * dim],
-            d_prepared: &mut scratch.d_queries[..rows.len() * width],
-            d_raw: d_q,
-            d_bias: &mut self.learned.query_bias,
-            d_deltas: &mut self.learned.deltas,
-            row: scratch.row.sized(width),
-        });
-        let per_bias = (rows.len() * dim).max(1);
-        let parts = scratch.d_relative.chunks_exact(per_bias).zip(&self.all.plan.relative_keys);
-        for ((d, keys), learned) in parts.zip(&mut self.learned.relative) {
-            for (d, d_q) in d.chunks_exact(dim).zip(d_q.chunks_exact_mut(dim)) {
-                d_q.iter_mut().zip(d).for_each(|(sum, d)| *sum += keys.scale * d);
-                learned.query_bias.iter_mut().zip(d).for_each(|(sum, d)| *sum += keys.scale * d);
-            }
+        let raw = &self.head.q[rows.start * dim..rows.end * dim];
+        let places = Places::Run(rows);
+        let Scratch { d_queries, d_relative, row, .. } = scratch;
+        queries_backward(&self.head, self.learned, places, raw, d_queries, d_relative, d_q, row);
+    }
+}
+
+/// From gradients of compared queries, and of the relative ones, to those of the raw queries, which are added to.
+#[expect(clippy::too_many_arguments, reason = "the rows of a task, before and after")]
+pub(crate) fn queries_backward(
+    head: &Head,
+    learned: &mut LearnedHead,
+    places: Places,
+    raw: &[f32],
+    d_queries: &mut [f32],
+    d_relative: &[f32],
+    d_q: &mut [f32],
+    row: &mut Buffer,
+) {
+    let attention = head.attention();
+    let (dim, width, count) = (attention.shape.head_dim, head.width(), places.len());
+    attention.simd.run(PrepareBackward {
+        preparation: &head.preparation,
+        side: Side::Query,
+        places,
+        raw,
+        d_prepared: &mut d_queries[..count * width],
+        d_raw: d_q,
+        d_bias: &mut learned.query_bias,
+        d_deltas: &mut learned.deltas,
+        row: row.sized(width),
+    });
+    let parts = d_relative.chunks_exact((count * dim).max(1)).zip(&head.plan.relative_keys);
+    for ((d, keys), learned) in parts.zip(&mut learned.relative) {
+        for (d, d_q) in d.chunks_exact(dim).zip(d_q.chunks_exact_mut(dim)) {
+            d_q.iter_mut().zip(d).for_each(|(sum, d)| *sum += keys.scale * d);
+            learned.query_bias.iter_mut().zip(d).for_each(|(sum, d)| *sum += keys.scale * d);
         }
     }
+}
+
+/// From gradients of a tile's compared keys to those of its raw keys, which are added to.
+pub(crate) fn keys_backward(
+    head: &Head,
+    learned: &mut LearnedHead,
+    places: Places,
+    raw: &[f32],
+    d_keys: &mut [f32],
+    d_k: &mut [f32],
+    row: &mut Buffer,
+) {
+    let attention = head.attention();
+    let (dim, width) = (attention.shape.head_dim, head.width());
+    if head.pairwise().is_some() {
+        // Such a score leaves them transposed.
+        for (key, d_k) in d_k.chunks_exact_mut(dim).enumerate() {
+            d_k.iter_mut().enumerate().for_each(|(c, d)| *d += d_keys[c * TILE + key]);
+        }
+        return;
+    }
+    attention.simd.run(PrepareBackward {
+        preparation: &head.preparation,
+        side: Side::Key,
+        d_prepared: &mut d_keys[..places.len() * width],
+        places,
+        raw,
+        d_raw: d_k,
+        d_bias: &mut [],
+        d_deltas: &mut learned.deltas,
+        row: row.sized(width),
+    });
 }

@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use super::Backward;
 use crate::{
     attention::{
-        biases::{band_terms, product_of_terms},
+        biases::{Terms, band_terms, product_of_terms},
         head::{Head, Keys, Rows},
         learned::LearnedHead,
         pairwise::PairwiseTile,
+        places::Places,
     },
     memory::scratch::Scratch,
     simd::{
@@ -21,31 +21,31 @@ use crate::{
 };
 
 /// One tile of queries against one tile of keys.
-pub(super) struct Step<'s> {
-    pub(super) queries: Rows<'s>,
-    pub(super) keys: &'s Keys<'s>,
-    pub(super) value_cols: &'s [f32],
+pub(crate) struct Step<'s> {
+    pub(crate) queries: Rows<'s>,
+    pub(crate) keys: &'s Keys<'s>,
+    pub(crate) value_cols: &'s [f32],
     /// Output gradients from the tile's first row on.
-    pub(super) d_out: &'s [f32],
-    pub(super) outline: Outline,
+    pub(crate) d_out: &'s [f32],
+    /// Log-sum-exps from there on, and the centers of focus if there is one.
+    pub(crate) lse: &'s [f32],
+    pub(crate) centers: &'s [f32],
+    pub(crate) outline: Outline,
 }
 
 impl Step<'_> {
-    pub(super) fn run(
+    pub(crate) fn run(
         &self,
         head: &Head,
-        all: &Backward,
         chunk_keys: &Range<usize>,
         learned: &mut LearnedHead,
         scratch: &mut Scratch,
     ) {
-        let attention = all.plan.attention;
-        let (simd, shape) = (attention.simd, attention.shape);
-        let value_dim = shape.value_dim;
-        let query = self.queries.index();
-        let row = shape.row_head(head.batch, head.head).start + query;
-        let (lse, d_out) = (&all.lse[row..], self.d_out);
-        let Scratch { scores, d_scores, slopes, factors, terms, .. } = scratch;
+        let attention = head.attention();
+        let (simd, value_dim) = (attention.simd, attention.shape.value_dim);
+        let (lse, d_out) = (self.lse, self.d_out);
+        let Scratch { scores, d_scores, slopes, factors, terms, entries, .. } = scratch;
+        let mut terms = Terms { terms, entries };
         let scores = scores.sized(TILE * TILE);
         let d_scores = d_scores.sized(TILE * TILE);
         let slopes = slopes.sized(TILE * TILE);
@@ -61,11 +61,11 @@ impl Step<'_> {
             &self.outline,
             scores,
             attention.soft_cap.map(|_| &mut *slopes),
-            terms,
+            &mut terms,
         );
-        let key = self.keys.range.start;
+        let queries = self.queries.places();
         for region in self.outline.regions() {
-            simd.run(Matmul {
+            attention.product(Matmul {
                 rows: region.rows.len(),
                 cols: region.cols.len(),
                 inner: value_dim,
@@ -78,23 +78,38 @@ impl Step<'_> {
                 c_row: TILE,
                 old: Accumulate::Overwrite,
             });
-            if let Some(table) = &all.plan.relative_values {
-                let band = head.band(query, key, &region, &table.vectors);
-                let terms = band_terms(head, d_out, value_dim, table, &band, &region, terms);
-                simd.run(AddBand { band, region: region.clone(), scores: d_scores, terms });
+            match (&head.plan.relative_values, &self.keys.places) {
+                (None, _) => {}
+                (Some(table), Places::Run(keys)) => {
+                    let band = head.band(queries.at(0), keys.start, &region, &table.vectors);
+                    let terms = &mut *terms.terms;
+                    let terms = band_terms(head, d_out, value_dim, table, &band, &region, terms);
+                    simd.run(AddBand { band, region: region.clone(), scores: d_scores, terms });
+                }
+                (Some(_), Places::List(list)) => {
+                    let entries = &mut *terms.entries;
+                    head.add_gathered_relative_values(
+                        &queries, list, d_out, &region, d_scores, entries,
+                    );
+                }
             }
-            let scaled = head.factors(query, key, &region, factors);
+            let scaled = head.factors(self.queries, self.keys, &region, factors);
             if let Some(focus) = attention.focus {
+                let columns = self.keys.columns(&region);
+                let count = columns.len();
                 simd.run(CentersBackward {
                     region: region.clone(),
                     scores,
                     d_weights: d_scores,
                     factors,
                     lse,
-                    centers: &focus.centers[row..],
+                    centers: self.centers,
                     deviation: focus.deviation,
-                    first_key: attention.first_key + key,
-                    d_centers: &mut learned.centers[query..],
+                    // Padding has no weight.
+                    position: |column: usize| {
+                        attention.first_key + columns.at(column.min(count - 1))
+                    },
+                    d_centers: &mut learned.centers[self.queries.line()..],
                 });
             }
             simd.run(SoftmaxBackward {
@@ -106,7 +121,7 @@ impl Step<'_> {
                 mean: &scratch.mean[self.queries.first..],
             });
         }
-        self.values_backward(head, all, learned, scratch);
+        self.values_backward(head, learned, scratch);
         for region in self.outline.regions() {
             head.biases_backward(self.queries, self.keys, chunk_keys, learned, &region, scratch);
             if attention.soft_cap.is_some() {
@@ -118,23 +133,27 @@ impl Step<'_> {
     }
 
     /// `d_v += weightsᵀ d_out`, and the same for relative values, whose weights are summed by distance.
-    fn values_backward(
-        &self,
-        head: &Head,
-        all: &Backward,
-        learned: &mut LearnedHead,
-        scratch: &mut Scratch,
-    ) {
-        let attention = all.plan.attention;
+    fn values_backward(&self, head: &Head, learned: &mut LearnedHead, scratch: &mut Scratch) {
+        let attention = head.attention();
         let value_dim = attention.shape.value_dim;
         let weights = &scratch.scores[..];
         for half in self.outline.halves() {
             product_over_rows(head, &half, weights, self.d_out, value_dim, &mut scratch.d_values);
         }
-        let Some(table) = &all.plan.relative_values else { return };
+        let Some(table) = &head.plan.relative_values else { return };
+        let queries = self.queries.places();
         for region in self.outline.regions() {
-            let band =
-                head.band(self.queries.index(), self.keys.range.start, &region, &table.vectors);
+            let key = match self.keys.places {
+                Places::Run(ref keys) => keys.start,
+                Places::List(list) => {
+                    let (d_table, entries) = (&mut learned.relative_values, &mut scratch.entries);
+                    head.gathered_relative_values_backward(
+                        &queries, list, weights, self.d_out, &region, d_table, entries,
+                    );
+                    continue;
+                }
+            };
+            let band = head.band(queries.at(0), key, &region, &table.vectors);
             let terms = scratch.terms.sized(TILE * band.entries().len());
             attention.simd.run(FoldBand { band, region: region.clone(), d_scores: weights, terms });
             let d_table = &mut learned.relative_values;
@@ -158,10 +177,10 @@ impl Step<'_> {
                     let d_learned = &mut learned.score;
                     pairwise.backward(simd, tile, d_scores, d_queries, d_keys, d_learned);
                 }
-                _ => simd.run(Matmul {
+                _ => attention.product(Matmul {
                     rows: rows.len(),
                     cols: width,
-                    inner: cols.end.min(self.keys.range.len()).max(cols.start) - cols.start,
+                    inner: cols.end.min(self.keys.places.len()).max(cols.start) - cols.start,
                     a: &d_scores[region.of(rows.start).start..],
                     a_row: TILE,
                     a_step: 1,
@@ -190,7 +209,7 @@ fn product_over_rows(
     width: usize,
     out: &mut [f32],
 ) {
-    head.attention().simd.run(Matmul {
+    head.attention().product(Matmul {
         rows: half.cols.len(),
         cols: width,
         inner: half.rows.len(),

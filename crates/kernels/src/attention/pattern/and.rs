@@ -2,7 +2,9 @@
 //! `And(Causal::upper_left(), pattern)` makes a pattern causal, `And(pattern, key_lengths)` adds padding.
 //! More than two nest; boxed and borrowed patterns are patterns too.
 
-use super::{Coverage, Pair, Pattern, Tile};
+use std::ops::Range;
+
+use super::{Coverage, Pair, Part, Pattern, Tile, parts};
 use crate::{Error, attention::Shape};
 
 /// Keys that both patterns show.
@@ -28,6 +30,21 @@ impl<A: Pattern, B: Pattern> Pattern for And<A, B> {
     fn hide(&self, first: Pair, scores: &mut [f32]) {
         self.0.hide(first, scores);
         self.1.hide(first, scores);
+    }
+
+    fn parts<'p>(&'p self) -> Vec<Part<'p>> {
+        let (one, other) = (self.0.parts(), self.1.parts());
+        // Those of one alone: the other then narrows each.
+        let (parts, to): (_, &'p dyn Pattern) =
+            if one.is_empty() { (other, &self.0) } else { (one, &self.1) };
+        parts.into_iter().map(|part| part.narrowed(|pattern| And(pattern, to))).collect()
+    }
+
+    fn shown(&self, tile: &Tile, found: &mut dyn FnMut(Range<usize>, Coverage)) {
+        let (coverage, sees) = (|tile: &Tile| self.1.coverage(tile), |pair| self.1.sees(pair));
+        self.0.shown(tile, &mut |keys, whole| {
+            parts::narrow(&Tile { keys, ..tile.clone() }, whole, &coverage, &sees, found);
+        });
     }
 
     fn check(&self, shape: &Shape) -> Result<(), Error> {

@@ -1,7 +1,7 @@
 //! What a pattern costs: the number of pairs it shows, and of those that are computed.
 
 use super::{Coverage, Pair, Pattern, Tile};
-use crate::tile::{Outline, tiles};
+use crate::attention::{Arrangement, Layers};
 
 const SMALL: usize = 64; // Pairs; asking each of them costs about as much as halving on.
 
@@ -22,18 +22,10 @@ pub fn visible_pairs(pattern: &dyn Pattern, tile: &Tile) -> u64 {
     }
 }
 
-/// How many pairs of a tile, of any size, the passes compute: whole strips of the tiles that are partly visible, with
-/// padding. It starts where the tile does, as a call does with its first positions.
+/// How many pairs of a tile, of any size, the passes compute, with padding: whole strips of the tiles that are partly
+/// visible, or what is gathered. It starts where the tile does, as a call does with its first positions.
 pub fn computed_pairs(pattern: &dyn Pattern, tile: &Tile) -> u64 {
-    let mut pairs = 0;
-    for queries in tiles(tile.queries.clone()) {
-        for keys in tiles(tile.keys.clone()) {
-            let tile = Tile { queries: queries.clone(), keys, ..*tile };
-            let regions = Outline::new(pattern, &tile).into_iter().flat_map(|o| o.regions());
-            pairs += regions.map(|r| r.rows.len() as u64 * r.cols.len() as u64).sum::<u64>();
-        }
-    }
-    pairs
+    Layers::choose(pattern, tile, Arrangement::Cheapest).pairs(tile)
 }
 
 /// All pairs of a tile, row by row.

@@ -2,7 +2,9 @@
 //! Longformer, Beltagy et al. 2020, <https://arxiv.org/abs/2004.05150>. Reaches `step` times as far as
 //! a window of the same cost; the paper dilates two heads of the upper layers only.
 
-use super::{Coverage, Pair, Pattern, Tile, ranges};
+use std::ops::Range;
+
+use super::{Coverage, Pair, Part, Pattern, Tile, parts, ranges};
 use crate::Error;
 
 /// Keys a whole number of steps from the query, which always sees itself.
@@ -41,7 +43,29 @@ impl Pattern for Dilated {
     }
 
     fn hide(&self, first: Pair, scores: &mut [f32]) {
-        let Pair { query, key, .. } = first;
+        let visible = self.visible(first.query, first.key..first.key + scores.len());
+        ranges::keep(first.key, scores, visible.map(|key| key..key + 1));
+    }
+
+    fn parts(&self) -> Vec<Part<'_>> {
+        if self.step == 1 { Vec::new() } else { vec![Part::gathered(self.step, self)] }
+    }
+
+    fn shown(&self, tile: &Tile, found: &mut dyn FnMut(Range<usize>, Coverage)) {
+        if tile.queries.len() > 1 {
+            let (coverage, sees) = (|tile: &Tile| self.coverage(tile), |pair| self.sees(pair));
+            return parts::search(tile, &coverage, &sees, found);
+        }
+        for key in self.visible(tile.queries.start, tile.keys.clone()) {
+            found(key..key + 1, Coverage::Full);
+        }
+    }
+}
+
+impl Dilated {
+    /// The keys that a query sees.
+    fn visible(&self, query: usize, keys: Range<usize>) -> impl Iterator<Item = usize> + use<> {
+        let key = keys.start;
         let least = key.max(query.saturating_sub(self.left.saturating_mul(self.step)));
         let gap = if least <= query {
             (query - least) % self.step
@@ -49,9 +73,8 @@ impl Pattern for Dilated {
             (self.step - (least - query) % self.step) % self.step
         };
         let greatest = query.saturating_add(self.right.saturating_mul(self.step));
-        let end = greatest.saturating_add(1).min(key + scores.len());
-        let visible = (least.saturating_add(gap)..end).step_by(self.step).map(|key| key..key + 1);
-        ranges::keep(key, scores, visible);
+        let end = greatest.saturating_add(1).min(keys.end);
+        (least.saturating_add(gap)..end).step_by(self.step)
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::{iter::once, ops::Range};
 
-use super::{Coverage, Pair, Pattern, Tile, ranges};
+use super::{Coverage, Pair, Part, Pattern, Tile, ranges};
 use crate::{Error, error::expect_range};
 
 /// The query's block so far and the summaries of all earlier blocks.
@@ -73,6 +73,56 @@ impl Pattern for Fixed {
         });
         let own = block * self.stride..first.query + 1;
         ranges::keep(first.key, scores, summaries.chain(once(own)));
+    }
+
+    fn parts(&self) -> Vec<Part<'_>> {
+        let own = Self { summary: 0, ..*self };
+        match self.summary {
+            0 => Vec::new(), // Blocks by themselves lie together.
+            summary if summary == self.stride => Vec::new(), // Causal.
+            _ => vec![Part::neighbors(own), Part::gathered(1, Summaries(*self))],
+        }
+    }
+}
+
+/// The summaries of earlier blocks alone.
+struct Summaries(Fixed);
+
+impl Summaries {
+    /// The block of the last query, before which all summaries lie that a tile can show.
+    fn end(&self, tile: &Tile) -> usize {
+        tile.last_query() / self.0.stride * self.0.stride
+    }
+}
+
+impl Pattern for Summaries {
+    fn sees(&self, pair: Pair) -> bool {
+        pair.key / self.0.stride < pair.query / self.0.stride && self.0.is_summary(pair.key)
+    }
+
+    fn coverage(&self, tile: &Tile) -> Coverage {
+        let Tile { queries, keys, .. } = tile;
+        let seen = keys.start..keys.end.min(self.end(tile)).max(keys.start);
+        let visible = self.0.summaries(seen);
+        let first = queries.start / self.0.stride * self.0.stride;
+        match Coverage::of(visible, keys.len()) {
+            Coverage::Full if keys.end > first => Coverage::Partial,
+            coverage => coverage,
+        }
+    }
+
+    fn shown(&self, tile: &Tile, found: &mut dyn FnMut(Range<usize>, Coverage)) {
+        let Tile { queries, keys, .. } = tile;
+        let Fixed { stride, summary } = self.0;
+        let own = queries.start / stride;
+        let end = self.end(tile).min(keys.end);
+        for block in keys.start / stride..end.div_ceil(stride) {
+            let last = (block + 1) * stride;
+            let seen = (last - summary).max(keys.start)..last.min(end);
+            if !seen.is_empty() {
+                found(seen, if block < own { Coverage::Full } else { Coverage::Partial });
+            }
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::{iter::once, ops::Range};
 
-use super::{Coverage, Pair, Pattern, Tile, per_batch::PerBatch, ranges};
+use super::{Coverage, Pair, Part, Pattern, Tile, per_batch::PerBatch, ranges};
 use crate::{Error, attention::Shape};
 
 /// Positions that see all and are seen by all.
@@ -83,6 +83,28 @@ impl Pattern for Global {
         let passed = others.partition_point(|&position| position < first.key);
         let others = others[passed..].iter().map(|&position| position..position + 1);
         ranges::keep(first.key, scores, once(0..self.first).chain(others));
+    }
+
+    fn parts(&self) -> Vec<Part<'_>> {
+        vec![Part::gathered(1, self)]
+    }
+
+    fn shown(&self, tile: &Tile, found: &mut dyn FnMut(Range<usize>, Coverage)) {
+        let Tile { batch, queries, keys, .. } = tile;
+        let globals = self.count(*batch, queries);
+        if globals > 0 {
+            let all = globals == queries.len();
+            return found(keys.clone(), if all { Coverage::Full } else { Coverage::Partial });
+        }
+        let first = keys.start..self.first.min(keys.end);
+        if !first.is_empty() {
+            found(first, Coverage::Full);
+        }
+        let others = self.others(*batch);
+        let passed = others.partition_point(|&position| position < keys.start);
+        for &key in others[passed..].iter().take_while(|key| **key < keys.end) {
+            found(key..key + 1, Coverage::Full);
+        }
     }
 
     fn check(&self, shape: &Shape) -> Result<(), Error> {

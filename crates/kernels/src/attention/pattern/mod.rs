@@ -23,6 +23,7 @@ mod function;
 mod global;
 mod key_lengths;
 mod or;
+pub(crate) mod parts;
 mod per_batch;
 mod predicted;
 mod prefix;
@@ -46,6 +47,7 @@ pub use function::{Function, from_fn};
 pub use global::Global;
 pub use key_lengths::KeyLengths;
 pub use or::Or;
+pub use parts::{Order, Part};
 pub use predicted::Spans;
 pub use prefix::Prefix;
 pub use random::{Draw, Random};
@@ -160,6 +162,18 @@ pub trait Pattern: Send + Sync {
         }
     }
 
+    /// Parts that share no pair and together are the pattern, for one that shows something in most tiles of neighbors;
+    /// none for one that does not.
+    fn parts(&self) -> Vec<Part<'_>> {
+        Vec::new()
+    }
+
+    /// The keys of a tile that any of its queries sees, as ranges in any order, and whether all its queries see the whole
+    /// range (`Full`) or not (`Partial`). For a single query these are exactly the keys it sees, all `Full`.
+    fn shown(&self, tile: &Tile, found: &mut dyn FnMut(Range<usize>, Coverage)) {
+        parts::search(tile, &|tile| self.coverage(tile), &|pair| self.sees(pair), found);
+    }
+
     /// Refuses a call the pattern was not made for, such as a batch with more sequences than it has lengths.
     fn check(&self, _shape: &Shape) -> Result<(), Error> {
         Ok(())
@@ -178,6 +192,12 @@ macro_rules! pointers {
             }
             fn hide(&self, first: Pair, scores: &mut [f32]) {
                 (**self).hide(first, scores);
+            }
+            fn parts(&self) -> Vec<Part<'_>> {
+                (**self).parts()
+            }
+            fn shown(&self, tile: &Tile, found: &mut dyn FnMut(Range<usize>, Coverage)) {
+                (**self).shown(tile, found);
             }
             fn check(&self, shape: &Shape) -> Result<(), Error> {
                 (**self).check(shape)

@@ -2,7 +2,12 @@
 //! Longformer is `Or(window, global)`, BigBird `Or(window, Or(random, global))`.
 //! More than two nest; boxed and borrowed patterns are patterns too.
 
-use super::{Coverage, Pair, Pattern, Tile};
+use std::ops::Range;
+
+use super::{
+    Coverage, Pair, Part, Pattern, Tile,
+    parts::{self, Except},
+};
 use crate::{Error, attention::Shape};
 
 const CHUNK: usize = 64; // 256 B of stack, and no more work than needed on a row of a tile.
@@ -28,24 +33,52 @@ impl<A: Pattern, B: Pattern> Pattern for Or<A, B> {
     }
 
     fn hide(&self, first: Pair, scores: &mut [f32]) {
-        let mut scratch = [0.0; CHUNK];
-        for (scores, key) in scores.chunks_mut(CHUNK).zip((first.key..).step_by(CHUNK)) {
-            let first = Pair { key, ..first };
-            let others = &mut scratch[..scores.len()];
-            others.copy_from_slice(scores);
-            self.0.hide(first, scores);
-            self.1.hide(first, others);
-            for (score, other) in scores.iter_mut().zip(others) {
-                if *score == f32::NEG_INFINITY {
-                    *score = *other;
-                }
-            }
+        let (one, other) = (&self.0, &self.1);
+        hide(first, scores, |first, row| one.hide(first, row), |first, row| other.hide(first, row));
+    }
+
+    fn parts(&self) -> Vec<Part<'_>> {
+        let (one, other) = (self.0.parts(), self.1.parts());
+        if one.is_empty() && other.is_empty() {
+            return Vec::new();
         }
+        let mut parts = parts::of(&self.0);
+        let first: &dyn Pattern = &self.0;
+        let rest = parts::of(&self.1).into_iter();
+        parts.extend(rest.map(|part| part.narrowed(|pattern| Except(pattern, first))));
+        parts
+    }
+
+    fn shown(&self, tile: &Tile, found: &mut dyn FnMut(Range<usize>, Coverage)) {
+        self.0.shown(tile, found);
+        self.1.shown(tile, found);
     }
 
     fn check(&self, shape: &Shape) -> Result<(), Error> {
         self.0.check(shape)?;
         self.1.check(shape)
+    }
+}
+
+/// Hides what neither way of hiding leaves.
+pub(super) fn hide(
+    first: Pair,
+    scores: &mut [f32],
+    one: impl Fn(Pair, &mut [f32]),
+    other: impl Fn(Pair, &mut [f32]),
+) {
+    let mut scratch = [0.0; CHUNK];
+    for (scores, key) in scores.chunks_mut(CHUNK).zip((first.key..).step_by(CHUNK)) {
+        let first = Pair { key, ..first };
+        let others = &mut scratch[..scores.len()];
+        others.copy_from_slice(scores);
+        one(first, scores);
+        other(first, others);
+        for (score, other) in scores.iter_mut().zip(others) {
+            if *score == f32::NEG_INFINITY {
+                *score = *other;
+            }
+        }
     }
 }
 

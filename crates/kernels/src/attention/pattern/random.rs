@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::{Coverage, Pair, Pattern, Tile, ranges};
+use super::{Coverage, Pair, Part, Pattern, Tile, ranges};
 use crate::{Error, attention::Shape, error::expect_range};
 
 /// What [`Random`] draws.
@@ -102,6 +102,22 @@ impl Pattern for Random {
             start..start + self.block
         });
         ranges::keep(first.key, scores, visible);
+    }
+
+    fn parts(&self) -> Vec<Part<'_>> {
+        vec![Part::in_blocks(self.block, self)]
+    }
+
+    fn shown(&self, tile: &Tile, found: &mut dyn FnMut(Range<usize>, Coverage)) {
+        let (queries, keys) = (self.blocks(&tile.queries), &tile.keys);
+        let whole = if queries.len() == 1 { Coverage::Full } else { Coverage::Partial };
+        for drawn in queries.flat_map(|block| self.row(tile.head, block)) {
+            let start = *drawn as usize * self.block;
+            let seen = start.max(keys.start)..(start + self.block).min(keys.end);
+            if !seen.is_empty() {
+                found(seen, whole);
+            }
+        }
     }
 
     fn check(&self, shape: &Shape) -> Result<(), Error> {

@@ -3,9 +3,9 @@
 //! Sparse Transformer, Child et al. 2019, <https://arxiv.org/abs/1904.10509>, both parts in one head.
 //! For images and audio, whose period is the stride; near √length it costs `length · √length`.
 
-use std::iter::once;
+use std::{iter::once, ops::Range};
 
-use super::{Coverage, Pair, Pattern, Tile, ranges};
+use super::{Coverage, Pair, Part, Pattern, Tile, Window, parts, ranges};
 use crate::Error;
 
 /// The nearest keys behind the query and a regular sample of all earlier ones.
@@ -48,6 +48,56 @@ impl Pattern for Strided {
         let sample = key + query.saturating_sub(key) % self.stride;
         let far = (sample..near.start).step_by(self.stride).map(|key| key..key + 1);
         ranges::keep(key, scores, far.chain(once(near)));
+    }
+
+    fn parts(&self) -> Vec<Part<'_>> {
+        if self.stride == 1 {
+            return Vec::new(); // Causal.
+        }
+        let far = Far { stride: self.stride };
+        let near = Window { left: self.stride, right: 0 };
+        vec![Part::neighbors(near), Part::gathered(self.stride, far)]
+    }
+}
+
+/// The regular sample alone, without the nearest keys.
+struct Far {
+    stride: usize,
+}
+
+impl Far {
+    /// How many of the distances `0..end` behind a query are visible.
+    fn visible_below(&self, end: usize) -> usize {
+        (end.saturating_sub(1) / self.stride).saturating_sub(1)
+    }
+}
+
+impl Pattern for Far {
+    fn sees(&self, pair: Pair) -> bool {
+        pair.query
+            .checked_sub(pair.key)
+            .is_some_and(|distance| distance > self.stride && distance.is_multiple_of(self.stride))
+    }
+
+    fn coverage(&self, tile: &Tile) -> Coverage {
+        let (least, greatest) = tile.distances();
+        let behind = |distance: isize| (-distance).max(0) as usize;
+        let visible = self.visible_below(behind(least - 1)) - self.visible_below(behind(greatest));
+        Coverage::of(visible, (greatest - least) as usize + 1)
+    }
+
+    fn shown(&self, tile: &Tile, found: &mut dyn FnMut(Range<usize>, Coverage)) {
+        let Tile { queries, keys, .. } = tile;
+        let query = queries.start;
+        if queries.len() > 1 {
+            let (coverage, sees) = (|tile: &Tile| self.coverage(tile), |pair| self.sees(pair));
+            return parts::search(tile, &coverage, &sees, found);
+        }
+        let sample = keys.start + query.saturating_sub(keys.start) % self.stride;
+        let end = query.saturating_sub(self.stride).min(keys.end);
+        for key in (sample..end).step_by(self.stride) {
+            found(key..key + 1, Coverage::Full);
+        }
     }
 }
 

@@ -133,6 +133,77 @@ proptest! {
     }
 
     #[test]
+    fn parts_share_no_pair_and_together_are_the_pattern(
+        (batch, head) in (0..3usize, 0..3usize),
+        (query, key) in (position(), position()),
+    ) {
+        for Case { name, pattern, .. } in every_pattern() {
+            let parts = pattern.parts();
+            for (query, key) in (query..query + 12).flat_map(|q| (key..key + 12).map(move |k| (q, k))) {
+                let pair = Pair { batch, head, query, key };
+                let showing = parts.iter().filter(|part| part.pattern.sees(pair)).count();
+                let expected = if parts.is_empty() { 0 } else { usize::from(pattern.sees(pair)) };
+                prop_assert_eq!(showing, expected, "{}: {:?}", name, pair);
+            }
+        }
+    }
+
+    #[test]
+    fn shown_are_all_keys_that_are_seen_and_for_one_query_no_others(
+        (batch, head) in (0..3usize, 0..3usize),
+        (query, key) in (position(), position()),
+        (queries, keys) in (1..30usize, 1..60usize),
+    ) {
+        let tile = Tile { batch, head, queries: query..query + queries, keys: key..key + keys };
+        for Case { name, pattern, .. } in every_pattern() {
+            let parts = pattern.parts();
+            let all = parts.iter().map(|part| &*part.pattern).chain([&*pattern]);
+            for pattern in all {
+                let mut found = vec![Coverage::Empty; keys];
+                pattern.shown(&tile, &mut |range, coverage| {
+                    assert!(range.start >= key && range.end <= key + keys, "{name}: {range:?}");
+                    for at in range {
+                        let one = &mut found[at - key];
+                        *one = if *one == Coverage::Full { Coverage::Full } else { coverage };
+                    }
+                });
+                for (at, found) in (key..).zip(found) {
+                    let column = Tile { keys: at..at + 1, ..tile.clone() };
+                    let coverage = asked(pattern, &column);
+                    let fits = match found {
+                        Coverage::Partial => queries > 1,
+                        exact => exact == coverage,
+                    };
+                    prop_assert!(fits, "{}: {:?}, found {:?}, is {:?}", name, column, found, coverage);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn parts_hide_and_cover_what_they_see(
+        (batch, head) in (0..3usize, 0..3usize),
+        (query, key) in (position(), position()),
+        (queries, keys) in (1..20usize, 1..90usize),
+    ) {
+        let tile = Tile { batch, head, queries: query..query + queries, keys: key..key + keys };
+        let first = Pair { batch, head, query, key };
+        for Case { name, pattern, .. } in every_pattern() {
+            for part in pattern.parts() {
+                let coverage = part.pattern.coverage(&tile);
+                let allowed = [Coverage::Partial, asked(&*part.pattern, &tile)];
+                prop_assert!(allowed.contains(&coverage), "{}: {:?} on {:?}", name, coverage, tile);
+                let mut scores = vec![0.0; keys];
+                part.pattern.hide(first, &mut scores);
+                for (key, score) in (key..).zip(scores) {
+                    let seen = part.pattern.sees(Pair { key, ..first });
+                    prop_assert_eq!(seen, score == 0.0, "{}: {:?} at {}", name, first, key);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn hide_hides_exactly_what_is_not_seen(
         (batch, head) in (0..3usize, 0..3usize),
         (query, key) in (position(), position()),

@@ -49,7 +49,7 @@ struct Panel {
 impl QuantizedLinear {
     /// The nearest to a linear layer.
     pub fn new(linear: &Linear) -> Result<Self, Error> {
-        let Linear { from, to, weight, bias } = *linear;
+        let Linear { from, to, weight, bias, .. } = *linear;
         expect_len("weight", weight.len(), from * to)?;
         Self::of(from, to, bias, |first, panel| {
             let count = PANEL.min(to - first);
@@ -242,6 +242,7 @@ impl Task<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Precision;
 
     fn numbers(count: usize, seed: usize) -> Vec<f32> {
         (0..count).map(|i| (((i + seed) * 7919 % 1013) as f32 - 506.0) / 400.0).collect()
@@ -261,7 +262,7 @@ mod tests {
         for (from, to) in [(1, 1), (5, 64), (130, 65), (7, 200), (32, 257)] {
             let (x, weight, bias) = (numbers(from, 1), numbers(from * to, 2), numbers(to, 3));
             for bias in [None, Some(bias.as_slice())] {
-                let linear = Linear { from, to, weight: &weight, bias };
+                let linear = Linear { from, to, weight: &weight, bias, precision: Precision::F32 };
                 let (mut out, mut exact) = (vec![f32::NAN; to], vec![f32::NAN; to]);
                 QuantizedLinear::new(&linear).unwrap().forward(&x, &mut out).unwrap();
                 linear.forward(&x, &mut exact).unwrap();
@@ -280,7 +281,13 @@ mod tests {
     fn whole_levels_are_kept_and_columns_of_zeros_stay() {
         // Columns with the largest weight 127 have a scale of 1.
         let weight = [127.0, 0.0, -3.0, 0.0, 50.0, 0.0];
-        let linear = Linear { from: 3, to: 2, weight: &weight, bias: Some(&[0.5, 0.25]) };
+        let linear = Linear {
+            from: 3,
+            to: 2,
+            weight: &weight,
+            bias: Some(&[0.5, 0.25]),
+            precision: Precision::F32,
+        };
         let mut out = [f32::NAN; 2];
         QuantizedLinear::new(&linear).unwrap().forward(&[1.0, 2.0, -1.0], &mut out).unwrap();
         // Half a level of each channel, of which there are 32767 to 2.
@@ -294,7 +301,8 @@ mod tests {
         for (from, to, rows) in [(40, 70, 3), (96, 300, 131), (33, 1, 64)] {
             let (x, weight, bias) =
                 (numbers(rows * from, 1), numbers(from * to, 2), numbers(to, 3));
-            let linear = Linear { from, to, weight: &weight, bias: Some(&bias) };
+            let linear =
+                Linear { from, to, weight: &weight, bias: Some(&bias), precision: Precision::F32 };
             let quantized = QuantizedLinear::new(&linear).unwrap();
             let mut together = vec![f32::NAN; rows * to];
             quantized.forward(&x, &mut together).unwrap();
@@ -310,7 +318,14 @@ mod tests {
     fn several_give_what_each_gives() {
         let weights = [numbers(40 * 70, 1), numbers(40 * 3, 2)];
         let quantized = [(70, &weights[0]), (3, &weights[1])].map(|(to, weight)| {
-            QuantizedLinear::new(&Linear { from: 40, to, weight, bias: None }).unwrap()
+            QuantizedLinear::new(&Linear {
+                from: 40,
+                to,
+                weight,
+                bias: None,
+                precision: Precision::F32,
+            })
+            .unwrap()
         });
         let x = numbers(2 * 40, 3);
         let (mut first, mut second) = (vec![0.0; 2 * 70], vec![0.0; 2 * 3]);
@@ -326,7 +341,8 @@ mod tests {
     fn levels_go_out_and_come_back() {
         for (from, to) in [(32, 1), (70, 65), (3, 130)] {
             let (weight, bias) = (numbers(from * to, 1), numbers(to, 2));
-            let linear = Linear { from, to, weight: &weight, bias: Some(&bias) };
+            let linear =
+                Linear { from, to, weight: &weight, bias: Some(&bias), precision: Precision::F32 };
             let quantized = QuantizedLinear::new(&linear).unwrap();
             let x = numbers(from, 3);
             let mut one = vec![0.0; to];
@@ -352,8 +368,14 @@ mod tests {
                 // What is made of the values has their levels again, unless a column's largest is not 127.
                 let again = match is_table {
                     true => QuantizedLinear::logits(&all, from).unwrap(),
-                    false => QuantizedLinear::new(&Linear { from, to, weight: &all, bias: None })
-                        .unwrap(),
+                    false => QuantizedLinear::new(&Linear {
+                        from,
+                        to,
+                        weight: &all,
+                        bias: None,
+                        precision: Precision::F32,
+                    })
+                    .unwrap(),
                 };
                 assert_eq!(again.values(is_table), values);
             }
@@ -363,7 +385,13 @@ mod tests {
     #[test]
     fn what_has_no_finite_scale_is_refused() {
         for large in [f32::NAN, f32::INFINITY, 127.0 * 65536.0] {
-            let linear = Linear { from: 2, to: 1, weight: &[1.0, large], bias: None };
+            let linear = Linear {
+                from: 2,
+                to: 1,
+                weight: &[1.0, large],
+                bias: None,
+                precision: Precision::F32,
+            };
             assert!(QuantizedLinear::new(&linear).is_err(), "{large}");
         }
         assert!(Int8Values::new(&[1, 1], vec![1], &[1, 1], vec![0x7c00]).is_err());
@@ -371,7 +399,8 @@ mod tests {
 
     #[test]
     fn lengths_that_do_not_fit_are_refused() {
-        let linear = Linear { from: 2, to: 3, weight: &[0.0; 6], bias: None };
+        let linear =
+            Linear { from: 2, to: 3, weight: &[0.0; 6], bias: None, precision: Precision::F32 };
         let quantized = QuantizedLinear::new(&linear).unwrap();
         assert!(quantized.forward(&[0.0; 3], &mut [0.0; 3]).is_err());
         assert!(quantized.forward(&[0.0; 2], &mut [0.0; 2]).is_err());

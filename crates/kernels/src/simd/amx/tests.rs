@@ -3,7 +3,10 @@
 use std::io::Write;
 
 use super::*;
-use crate::simd::gemm;
+use crate::simd::{
+    gemm,
+    panels::{DEPTH, SIDE},
+};
 
 /// Numbers whose sizes differ by up to 2³⁰.
 fn numbers(count: usize, seed: u64) -> Vec<f32> {

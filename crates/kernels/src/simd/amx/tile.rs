@@ -2,20 +2,7 @@
 
 use std::arch::asm;
 
-use super::{LANES, pack::PACKED};
-
-/// A block of 32 × 32 of the result, and the panels it is the product of.
-#[derive(Clone, Copy)]
-pub(super) struct Block<'a> {
-    pub(super) out: *mut f32,
-    /// From one row of the result to the next.
-    pub(super) columns: usize,
-    pub(super) adds: bool,
-    pub(super) a: &'a [f32],
-    pub(super) b: &'a [f32],
-    /// A quarter of a panel that is fetched meanwhile.
-    pub(super) next: &'a [f32],
-}
+use crate::simd::panels::{Block, Kernel, LANES, words};
 
 /// Loads a part of the first matrix, of which the offset in bytes is given: two tiles of rows.
 macro_rules! first {
@@ -69,37 +56,81 @@ macro_rules! products {
     };
 }
 
-impl Block<'_> {
-    /// The part of the block that lies within the result, at its lower or right edge.
-    ///
-    /// # Safety
-    /// As [`Self::whole`], of `height` rows and `width` columns.
-    pub(super) unsafe fn edge(&self, (height, width): (usize, usize)) {
-        let mut room = [0.0; LANES * LANES];
-        let inner = Self { out: room.as_mut_ptr(), columns: LANES, adds: false, ..*self };
-        // SAFETY: the room holds a whole block, the result its part.
-        unsafe {
-            inner.whole();
-            for (row, values) in room.chunks_exact(LANES).take(height).enumerate() {
-                let out = std::slice::from_raw_parts_mut(self.out.add(row * self.columns), width);
-                for (out, value) in out.iter_mut().zip(values) {
-                    *out = if self.adds { *out + value } else { *value };
-                }
+/// Six products of three parts, which keep what f32 keeps.
+pub(in crate::simd) struct Exact;
+
+/// One product of values rounded to bf16.
+pub(in crate::simd) struct Rounded;
+
+impl Kernel for Exact {
+    const PARTS: usize = 3;
+    type Ready = Tiles;
+
+    unsafe fn set_up() -> Tiles {
+        // SAFETY: as the caller promises.
+        unsafe { Tiles::new() }
+    }
+
+    unsafe fn make(block: &Block, size: (usize, usize)) {
+        // SAFETY: as the caller promises.
+        unsafe { whole_or_edge(block, size, Self::whole) };
+    }
+}
+
+impl Kernel for Rounded {
+    const PARTS: usize = 1;
+    type Ready = Tiles;
+
+    unsafe fn set_up() -> Tiles {
+        // SAFETY: as the caller promises.
+        unsafe { Tiles::new() }
+    }
+
+    unsafe fn make(block: &Block, size: (usize, usize)) {
+        // SAFETY: as the caller promises.
+        unsafe { whole_or_edge(block, size, Self::whole) };
+    }
+}
+
+/// The part of a block that lies within the result; at its lower or right edge by way of a block beside it.
+///
+/// # Safety
+/// As [`Kernel::make`].
+unsafe fn whole_or_edge(block: &Block, (height, width): (usize, usize), whole: unsafe fn(&Block)) {
+    if (height, width) == (LANES, LANES) {
+        // SAFETY: as the caller promises.
+        return unsafe { whole(block) };
+    }
+    let mut room = [0.0; LANES * LANES];
+    let inner = Block { out: room.as_mut_ptr(), columns: LANES, adds: false, ..*block };
+    // SAFETY: the room holds a whole block, the result its part.
+    unsafe {
+        whole(&inner);
+        for (row, values) in room.chunks_exact(LANES).take(height).enumerate() {
+            let out = std::slice::from_raw_parts_mut(block.out.add(row * block.columns), width);
+            for (out, value) in out.iter_mut().zip(values) {
+                *out = if block.adds { *out + value } else { *value };
             }
         }
     }
+}
 
+/// The steps of two panels, which are equal.
+fn steps(block: &Block, parts: usize) -> usize {
+    let steps = block.a.len() / words(parts);
+    let whole = block.a.len() == steps * words(parts) && block.b.len() == block.a.len();
+    assert!(steps > 0 && whole, "panels of equal steps");
+    steps
+}
+
+impl Exact {
     /// The block.
     ///
     /// # Safety
     /// Tiles are set up; the block lies within the result, and nobody else touches it.
-    pub(super) unsafe fn whole(&self) {
-        let Self { out, columns, adds, a, b, next } = *self;
-        let steps = a.len() / PACKED;
-        assert!(
-            steps > 0 && a.len() == steps * PACKED && b.len() == a.len(),
-            "panels of equal steps"
-        );
+    unsafe fn whole(block: &Block) {
+        let steps = steps(block, Self::PARTS);
+        let Block { out, columns, adds, a, b, next } = *block;
         // SAFETY: loads stay within the panels, loads and stores of the result within the block.
         unsafe {
             asm!(
@@ -147,8 +178,67 @@ impl Block<'_> {
                 row = in(reg) 64_usize,
                 steps = inout(reg) steps => _,
                 adds = in(reg) u32::from(adds),
-                step = const PACKED * size_of::<f32>(),
-                fetched = const PACKED,
+                step = const words(3) * size_of::<f32>(),
+                fetched = const words(3),
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack)
+            );
+        }
+    }
+}
+
+impl Rounded {
+    /// The block.
+    ///
+    /// # Safety
+    /// As [`Exact::whole`].
+    unsafe fn whole(block: &Block) {
+        let steps = steps(block, Self::PARTS);
+        let Block { out, columns, adds, a, b, next } = *block;
+        // SAFETY: as above.
+        unsafe {
+            asm!(
+                "test {adds:e}, {adds:e}",
+                "jz 3f",
+                "tileloadd tmm0, [{c} + {stride}]",
+                "tileloadd tmm1, [{c} + {stride} + 64]",
+                "tileloadd tmm2, [{lower} + {stride}]",
+                "tileloadd tmm3, [{lower} + {stride} + 64]",
+                "jmp 2f",
+                "3:",
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "tilezero tmm2",
+                "tilezero tmm3",
+                "2:",
+                first!("0"),
+                second!("0"),
+                products!("0"),
+                "prefetcht1 [{next} + 256]",
+                "prefetcht1 [{next} + 320]",
+                "prefetcht1 [{next} + 384]",
+                "prefetcht1 [{next} + 448]",
+                "add {next}, {fetched}",
+                "add {a}, {step}",
+                "add {b}, {step}",
+                "dec {steps}",
+                "jnz 2b",
+                "tilestored [{c} + {stride}], tmm0",
+                "tilestored [{c} + {stride} + 64], tmm1",
+                "tilestored [{lower} + {stride}], tmm2",
+                "tilestored [{lower} + {stride} + 64], tmm3",
+                next = inout(reg) next.as_ptr() => _,
+                a = inout(reg) a.as_ptr() => _,
+                b = inout(reg) b.as_ptr() => _,
+                c = in(reg) out,
+                lower = in(reg) out.add(16 * columns),
+                stride = in(reg) columns * size_of::<f32>(),
+                row = in(reg) 64_usize,
+                steps = inout(reg) steps => _,
+                adds = in(reg) u32::from(adds),
+                step = const words(1) * size_of::<f32>(),
+                fetched = const words(1),
                 out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
                 out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
                 options(nostack)
@@ -158,12 +248,12 @@ impl Block<'_> {
 }
 
 /// The tiles of this thread, set up to 16 rows of 64 bytes each; their state is given back in the end.
-pub(super) struct Tiles;
+pub(in crate::simd) struct Tiles;
 
 impl Tiles {
     /// # Safety
-    /// [`is_available`].
-    pub(super) unsafe fn new() -> Self {
+    /// [`is_available`](super::is_available).
+    unsafe fn new() -> Self {
         #[repr(C, align(64))]
         struct Setup {
             palette: u8,

@@ -1,0 +1,86 @@
+//! `whatwhere view`: the page with its data inside, for machines without a browser.
+
+use std::{
+    io::{self, Write},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::Context;
+use clap::Args;
+use serde_json::json;
+use whatwhere_lab::view::{self, Opened, Opening, View};
+use whatwhere_training::Run;
+
+use crate::verb::show::given;
+
+/// Which run reads what, and where the page goes.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+The page shows the text by surprise with what else the model thought of, every head's attention, and scores as content +
+position + interaction. It holds the text and what the models make of it; a long text's heads are pooled.")]
+pub(crate) struct Look {
+    /// The run folder.
+    run: PathBuf,
+    /// The text; `-` reads standard input.
+    #[arg(long, required_unless_present = "file", conflicts_with = "file")]
+    text: Option<String>,
+    /// A file with the text.
+    #[arg(long, value_name = "PATH")]
+    file: Option<PathBuf>,
+    /// The other side of a pair, for an encoder-decoder; its own translation unless given.
+    #[arg(long)]
+    target: Option<String>,
+    /// Another run that reads the same; can be repeated.
+    #[arg(long, value_name = "RUN")]
+    beside: Vec<PathBuf>,
+    /// The run once more, with a setting changed that leaves its weights as they are, such as position.base=500; can be
+    /// repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    changes: Vec<String>,
+    /// The run once more, with the text beginning at this position.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    first: usize,
+    /// Where to write the page; a file of this name is replaced.
+    #[arg(long, value_name = "FILE")]
+    save: PathBuf,
+    /// Print one JSON object instead of the path.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Look) -> anyhow::Result<()> {
+    let text = given(args.text.as_deref(), args.file.as_deref())?;
+    let text = text.expect("one of the two is required");
+    let plain = Opening { text, target: args.target.clone(), ..Opening::default() };
+    let own = Arc::new(Run::open(&args.run)?);
+    let mut opened = vec![read(&args.run, &own, plain.clone())?];
+    if !args.changes.is_empty() || args.first > 0 {
+        let changed = Opening { changes: args.changes.clone(), first: args.first, ..plain.clone() };
+        opened.push(read(&args.run, &own, changed)?);
+    }
+    for path in &args.beside {
+        let other = Arc::new(Run::open(path)?);
+        opened.push(read(path, &other, plain.clone())?);
+    }
+    let opened: Vec<Opened> =
+        opened.iter().map(|(name, opening, view)| Opened { name, opening, view }).collect();
+    let page = view::save(&opened)?;
+    let folder = args.save.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder {
+        let unmade = || format!("{} could not be made", folder.display());
+        std::fs::create_dir_all(folder).with_context(unmade)?;
+    }
+    view::write(&args.save, &page)?;
+    let mut out = io::stdout();
+    match args.json {
+        true => writeln!(out, "{}", json!({ "page": args.save, "bytes": page.len() }))?,
+        false => writeln!(out, "{}", args.save.display())?,
+    }
+    Ok(())
+}
+
+fn read(path: &Path, run: &Arc<Run>, opening: Opening) -> anyhow::Result<(String, Opening, View)> {
+    let view = View::open(run, &opening).with_context(|| path.display().to_string())?;
+    Ok((path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into(), opening, view))
+}

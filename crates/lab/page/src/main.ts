@@ -1,0 +1,191 @@
+// The page: what is read, which view is shown, and in which language.
+
+import { named, type App, type Shown, type View } from "./app";
+import { h, notice, segments, select } from "./dom";
+import { onTheme } from "./color";
+import { Saved } from "./saved";
+import { Server } from "./server";
+import { apology, busy } from "./said";
+import { type Opening, type Reading, type Source } from "./source";
+import { go, link, listen, state } from "./state";
+import { LANGUAGES, preferred, say, speak, type Word } from "./words";
+import { choices } from "./views/choices";
+import { heads } from "./views/heads";
+import { runs } from "./views/runs";
+import { split } from "./views/split";
+import { text } from "./views/text";
+
+const VIEWS: [Word, View, boolean][] = [
+  ["text", text, true], ["heads", heads, true], ["split", split, true],
+  ["choices", choices, false], ["runs", runs, false],
+];
+
+const data = document.getElementById("data")?.textContent;
+const source: Source = data ? new Saved(JSON.parse(data)) : new Server();
+const app: App = { source, a: null, b: null, saved: [], runs: [] };
+
+const header = h("header", {});
+const bench = h("section", { class: "bench" });
+const main = h("main", { id: "content", tabindex: -1 });
+let shown: Shown = {};
+
+/** What decides which texts are read by what. */
+const READ = ["run", "text", "target", "a", "b", "brun", "bset", "bfirst"];
+
+const chosen = () => VIEWS.find(([name]) => name === state().view) ?? VIEWS[0]!;
+
+function head(): void {
+  const current = chosen()[0];
+  const language = state().lang ?? preferred();
+  header.replaceChildren(
+    h("a", { class: "skip", href: "#content", onclick: (event: Event) => {
+      event.preventDefault();
+      main.focus();
+    } }, say("skip")),
+    h("span", { class: "brand" }, "what", h("em", {}, "where")),
+    h("nav", { "aria-label": say("views") }, VIEWS.filter(([name]) => name !== "runs" || source.live)
+      .map(([name]) => h("a", {
+        href: link({ view: name }), "aria-current": name === current ? "page" : false,
+      }, say(name)))),
+    segments(say("language"), LANGUAGES.map(([name, word]) => [name, name === "ko" ? word : "EN"]),
+      language, (lang) => go({ lang })),
+  );
+}
+
+function reader(): void {
+  bench.replaceChildren();
+  bench.hidden = !chosen()[2];
+  if (bench.hidden) return;
+  if (!source.live) {
+    if (app.saved.length > 1) {
+      bench.append(segments(say("run"), app.saved.map((r) => [r.id, named(r)]), app.a?.id ?? "0",
+        (a) => go({ a })));
+    } else if (app.a) {
+      bench.append(h("p", { class: "about" }, h("strong", {}, app.a.run), " ", app.a.about.words.join(" ")));
+    }
+    return;
+  }
+  const area = h("textarea", { rows: 3, "aria-label": say("yourText"), placeholder: say("nothingRead"), spellcheck: "false" });
+  area.value = state().text ?? "";
+  const isPair = app.a?.about.family === "encoder-decoder";
+  const target = h("input", { type: "text", value: state().target ?? "", "aria-label": say("target"), placeholder: say("target") });
+  const submit = () => go({ text: area.value, target: isPair ? target.value : null, at: null, rows: null }, false);
+  area.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit();
+  });
+  bench.append(
+    h("form", { onsubmit: (event: Event) => {
+      event.preventDefault();
+      submit();
+    } }, area, isPair && target,
+    h("div", { class: "row" },
+      select(say("run"), app.runs.map((run) => [run, run]), state().run ?? app.runs[0] ?? "",
+        (run) => go({ run, layer: null, head: null })),
+      h("button", { class: "primary", type: "submit" }, say("read")),
+      app.a && h("span", { class: "about" }, app.a.about.words.join(" ")))),
+  );
+}
+
+const opened = new Map<string, Promise<Reading>>();
+
+/** A reading, or the one of before. */
+function open(run: string, opening: Opening): Promise<Reading> {
+  const key = JSON.stringify([run, opening]);
+  let found = opened.get(key);
+  if (!found) {
+    found = source.open(run, opening);
+    opened.set(key, found);
+    found.catch(() => opened.delete(key));
+    for (const oldest of opened.keys()) {
+      if (opened.size <= 4) break;
+      opened.delete(oldest);
+    }
+  }
+  return found;
+}
+
+let turn = 0;
+
+async function read(): Promise<void> {
+  const own = ++turn;
+  const now = state();
+  if (!source.live) {
+    app.a = app.saved[Number(now.a ?? 0)] ?? app.saved[0] ?? null;
+    app.b = now.b === undefined ? null : app.saved[Number(now.b)] ?? null;
+    return draw();
+  }
+  const run = now.run ?? app.runs[0];
+  app.a = app.b = null;
+  if (!run || !now.text || !chosen()[2]) return draw();
+  const opening: Opening = { text: now.text, ...(now.target ? { target: now.target } : {}) };
+  reader();
+  main.replaceChildren(busy(say("reading")));
+  try {
+    const a = await open(run, opening);
+    if (own !== turn) return;
+    const changes = now.bset ? now.bset.split(";") : [];
+    const first = Number(now.bfirst ?? 0) || 0;
+    const brun = now.brun ?? run;
+    let b: Reading | null = null;
+    if (brun !== run || changes.length || first) {
+      const same = a.about.family === "encoder-decoder" && !opening.target
+        ? { target: a.text.tokens.join("").trim() } : {};
+      b = await open(brun, { ...opening, ...same, changes, first });
+    }
+    if (own !== turn) return;
+    [app.a, app.b] = [a, b];
+    draw();
+  } catch (error) {
+    if (own === turn) {
+      reader();
+      main.replaceChildren(apology(error));
+    }
+  }
+}
+
+function draw(): void {
+  shown.end?.();
+  shown = {};
+  head();
+  reader();
+  const [name, view, needsText] = chosen();
+  document.title = `${say(name)} · whatwhere`;
+  const isEncoder = app.a?.about.family === "encoder";
+  const sentence = name === "text" && isEncoder ? "encoderSaid" : `${name}Said` as Word;
+  const intro = h("div", { class: "intro" }, h("h1", {}, say(name)), h("p", {}, say(sentence)));
+  const body = h("div", { class: `view ${name}` });
+  main.replaceChildren(intro, body);
+  if (needsText && !app.a) {
+    body.append(notice(source.live && !app.runs.length ? say("noRuns") : say("nothingRead")));
+    return;
+  }
+  if ((name === "heads" || name === "split") && !app.a?.about.sites.length) {
+    body.append(notice(say("noScores")));
+    return;
+  }
+  shown = view(app, body);
+}
+
+listen((now, before) => {
+  const changed = (names: string[]) => names.some((name) => now[name] !== before[name]);
+  if (changed(["lang"])) speak(now.lang ?? preferred());
+  if (changed(READ)) void read();
+  else if (changed(["view"])) app.a || !now.text ? draw() : void read();
+  else if (changed(["lang"])) draw();
+  else shown.update?.(before);
+});
+
+async function start(): Promise<void> {
+  speak(state().lang ?? preferred());
+  document.body.append(header, bench, main);
+  onTheme(draw);
+  try {
+    [app.runs, app.saved] = await Promise.all([source.runs(), source.saved()]);
+    await read();
+  } catch (error) {
+    head();
+    main.replaceChildren(apology(error));
+  }
+}
+
+void start();
