@@ -57,6 +57,16 @@ fn wrong_arguments_are_refused_with_a_hint_and_code_2() {
     }
 }
 
+#[cfg(not(feature = "serve"))]
+#[test]
+fn a_build_without_the_server_names_the_feature() {
+    let output = run(&["serve", "somewhere", "--port", "1"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(said.contains("cannot serve 1 run on 127.0.0.1:1"), "{said}");
+    assert!(said.contains("--features serve"), "{said}");
+}
+
 #[test]
 fn a_reader_that_leaves_is_no_error() {
     let mut command = command(&["config", "--choices"]);

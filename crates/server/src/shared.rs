@@ -76,6 +76,7 @@ impl Shared {
             names.join(", ")
         };
         match (name, &self.served[..]) {
+            (_, []) => Err(Refusal::unknown_model("no run is served, only folders for the page")),
             (None, [only]) => Ok(only),
             (None, _) => {
                 let message = format!("model is missing, expected one of {}", names());

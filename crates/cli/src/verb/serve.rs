@@ -34,7 +34,7 @@ pub(crate) struct Serve {
     #[arg(long)]
     context: Option<usize>,
     /// Seconds that a request may take.
-    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     deadline: u64,
     /// Seconds that requests may go on after SIGINT or SIGTERM.
     #[arg(long, default_value_t = 30)]

@@ -67,8 +67,9 @@ pub(crate) static RUNS: LazyLock<Runs> = LazyLock::new(|| {
         "--set",
         "data.tokenizer=characters",
     ]);
-    let reviews =
-        (0..40).map(|i| ["good film\tpos\n", "bad film\tneg\n"][i % 2]).collect::<String>();
+    let review =
+        |i: usize| format!("{} film {i}\t{}\n", ["good", "bad"][i % 2], ["pos", "neg"][i % 2]);
+    let reviews = (0..80).map(review).collect::<String>();
     fs::write(at.join("films.tsv"), reviews).unwrap();
     train(&[
         "--preset",
