@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 
 use anyhow::{Context, bail};
 use whatwhere_kernels::{
-    Error,
+    Error, Precision,
     attention::{
         Angles, Attention, Bias, Buckets, Columns, Feature, FeatureKind, Gradients, Inputs, Layout,
         Magnitude, Relative, Score, Shape, alibi_slopes,
@@ -13,6 +13,8 @@ use whatwhere_kernels::{
     linear_attention::{LinearAttention, LinearGradients},
 };
 use whatwhere_random::Random;
+
+use crate::agree::TOLERANCE;
 
 const HEADS: usize = 8;
 const HEAD_DIM: usize = 64;
@@ -29,6 +31,8 @@ const BASE: f64 = 10_000.0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     Causal,
+    /// With products in bf16; torch's tensors are bf16.
+    CausalBf16,
     Full,
     T5,
     Alibi,
@@ -41,8 +45,9 @@ pub(crate) enum What {
 }
 
 impl What {
-    const ALL: [(Self, &str); 10] = [
+    const ALL: [(Self, &str); 11] = [
         (Self::Causal, "causal"),
+        (Self::CausalBf16, "causal bf16"),
         (Self::Full, "full"),
         (Self::T5, "t5"),
         (Self::Alibi, "alibi"),
@@ -87,6 +92,11 @@ impl Task {
         };
         let forward = 4.0 * pairs * (HEADS * HEAD_DIM) as f64;
         Some(if self.pass == Pass::Both { 3.5 * forward } else { forward })
+    }
+
+    /// The largest difference that is rounding: see [`TOLERANCE`]. bf16 keeps 8 bits, and torch rounds weights and results, too.
+    pub(crate) fn tolerance(&self) -> f64 {
+        if self.what == What::CausalBf16 { 0.1 } else { TOLERANCE }
     }
 
     /// The kind of the worker's that computes the same with the least memory, for agreement.
@@ -259,7 +269,12 @@ impl Problem {
                     What::Shaw => &["d_keys", "d_values"],
                     What::Polar => &["d_delta"],
                     What::Additive => &["d_weight"],
-                    What::Causal | What::Full | What::Window | What::Rotary | What::Linear => &[],
+                    What::Causal
+                    | What::CausalBf16
+                    | What::Full
+                    | What::Window
+                    | What::Rotary
+                    | What::Linear => &[],
                 };
                 results.extend(names.iter().copied().zip(&mut learned));
             }
@@ -297,6 +312,7 @@ impl Problem {
                 let magnitude = Magnitude::Softplus;
                 attention.features = self.feature(FeatureKind::Polar { magnitude, delta });
             }
+            What::CausalBf16 => attention.precision = Precision::Bf16,
             What::Causal | What::Full | What::Window | What::Linear => {}
         }
         attention
@@ -356,7 +372,12 @@ fn tensors(task: Task) -> Vec<Tensor> {
         What::Additive => {
             add("weight", true, &[HEADS, HEAD_DIM], normal(10, HEADS * HEAD_DIM, 0.3));
         }
-        What::Causal | What::Full | What::Window | What::Rotary | What::Linear => {}
+        What::Causal
+        | What::CausalBf16
+        | What::Full
+        | What::Window
+        | What::Rotary
+        | What::Linear => {}
     }
     tensors
 }

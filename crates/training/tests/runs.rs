@@ -34,7 +34,7 @@ schedule = { kind = 'cosine', warmup = 2 }
 ";
 
 /// What each run changes of the one above.
-const RUNS: [(&str, &[&str]); 12] = [
+const RUNS: [(&str, &[&str]); 13] = [
     ("adamw", &[]),
     ("adam", &["training.optimizer=adam", "training.checkpoint_every=1"]),
     ("sgd", &["training.optimizer=sgd"]),
@@ -65,6 +65,7 @@ const RUNS: [(&str, &[&str]); 12] = [
         ],
     ),
     ("task", &["data.source=indirect_indexing", "training.length=48", "data.tokenizer.kind=none"]),
+    ("bf16", &["training.precision=bf16"]),
 ];
 
 fn settings(changes: &[&str]) -> RunSettings {
