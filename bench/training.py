@@ -3,7 +3,8 @@
     {"do": "hello"}                                        -> {"versions": text}
     {"do": "build", "model": settings, "weights": file,
      "parameters": [{"name", "shape"}, …]}                 -> {}
-    {"do": "train", "rows", "length", "way": "torch eager"} -> {}
+    {"do": "train", "rows", "length", "precision": "f32",
+     "way": "torch eager"}                               -> {}
     {"do": "write", "prompt", "tokens", "way": …}          -> {}
     {"do": "steps", "count": n}                            -> {"ms", "results", "fresh_pages", "peak_mib"}
 
@@ -46,7 +47,7 @@ class Worker:
         self.settings = model
         return {}
 
-    def train(self, rows, length, way):
+    def train(self, rows, length, precision, way):
         from gpt import GPT, optimizer
 
         gpt = GPT(self.settings, self.weights)
@@ -59,7 +60,9 @@ class Worker:
             tokens = numbers(self.number, rows * length + 1, self.settings["vocabulary"])
             self.number += 1
             tokens, targets = tokens[:-1].view(rows, length), tokens[1:].view(rows, length)
-            loss = loss_of(tokens, targets)
+            # Weights, moments and what autocast keeps in f32 stay so; gradients are f32.
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):
+                loss = loss_of(tokens, targets)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(gpt.parameters(), 1.0)
             optimizer.step()

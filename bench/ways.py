@@ -21,6 +21,9 @@ def ways(kind, tensors):
     places = torch.arange(tensors["q"].shape[2])
     constants, found = KINDS[kind]
     tensors |= constants(places)
+    if kind == "causal bf16":
+        for name, tensor in tensors.items():
+            tensors[name] = tensor.detach().bfloat16().requires_grad_(tensor.requires_grad)
     return found
 
 
@@ -168,6 +171,7 @@ def linear(t):
 
 KINDS = {
     "causal": (nothing, {"SDPA": causal}),
+    "causal bf16": (nothing, {"SDPA": causal}),
     "full": (nothing, {"SDPA": full}),
     "t5": (biased.t5_constants, biased.T5),
     "alibi": (biased.alibi_constants, biased.ALIBI),

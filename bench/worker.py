@@ -55,7 +55,7 @@ class Worker:
     def check(self, way, backward):
         results = dict(zip(["out"] + ["d_" + name for name in self.learned], self.call(way, backward)))
         for name, result in results.items():
-            result.detach().contiguous().numpy().tofile(self.path(name))
+            result.detach().float().contiguous().numpy().tofile(self.path(name))
         return {"results": list(results)}
 
     def time(self, way, backward, calls):

@@ -49,6 +49,12 @@ pub(crate) fn cases() -> Vec<Case> {
     for (length, target) in [(512, 1.4), (2048, 1.15), (8192, 1.05)] {
         cases.push(against_torch("causal", forward(What::Causal, length), "causal", Some(target)));
     }
+    let bf16 = both(What::CausalBf16, 2048);
+    cases.push(against_torch("causal, bf16", bf16, "causal bf16", Some(1.2)));
+    cases.push(Case {
+        rival: Rival::Ours("ours in f32", both(What::Causal, 2048)),
+        ..against_torch("causal, bf16 for f32", bf16, "", None)
+    });
     cases.extend(against_burn());
     cases.push(against_torch("full", forward(What::Full, 2048), "full", Some(1.0)));
     cases.push(against_torch("full", both(What::Full, 2048), "full", None));

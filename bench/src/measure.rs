@@ -169,7 +169,7 @@ impl Session<'_> {
                 Ok(theirs) => {
                     let (result, difference) = worst_difference(&ours, &theirs)?;
                     eprintln!("  {name}: largest difference {difference:.1e} ({result})");
-                    if difference <= TOLERANCE {
+                    if difference <= problem.task.tolerance() {
                         agreeing.push(name);
                         error = error.max(difference);
                         continue;
@@ -184,9 +184,10 @@ impl Session<'_> {
         }
         if agreeing.is_empty() {
             bail!(
-                "ours ({}) and torch disagree, expected differences up to {TOLERANCE:.0e} of the \
+                "ours ({}) and torch disagree, expected differences up to {:.0e} of the \
                  root mean square:\n  {}",
                 problem.task,
+                problem.task.tolerance(),
                 complaints.join("\n  "),
             );
         }

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 
 use anyhow::{Context, bail};
 use whatwhere_kernels::{
-    Error,
+    Error, Precision,
     attention::{
         Angles, Attention, Bias, Buckets, Columns, Feature, FeatureKind, Gradients, Inputs, Layout,
         Magnitude, Relative, Score, Shape, alibi_slopes,
@@ -16,6 +16,8 @@ use whatwhere_kernels::{
     linear_attention::{LinearAttention, LinearGradients},
 };
 use whatwhere_random::Random as Numbers;
+
+use crate::agree::TOLERANCE;
 
 const HEADS: usize = 8;
 const HEAD_DIM: usize = 64;
@@ -32,6 +34,8 @@ const BASE: f64 = 10_000.0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     Causal,
+    /// With products in bf16; torch's tensors are bf16.
+    CausalBf16,
     Full,
     T5,
     Alibi,
@@ -49,8 +53,9 @@ pub(crate) enum What {
 }
 
 impl What {
-    const ALL: [(Self, &str); 15] = [
+    const ALL: [(Self, &str); 16] = [
         (Self::Causal, "causal"),
+        (Self::CausalBf16, "causal bf16"),
         (Self::Full, "full"),
         (Self::T5, "t5"),
         (Self::Alibi, "alibi"),
@@ -126,6 +131,11 @@ impl Task {
             }
             _ => Box::new(Causal { offset: 0 }),
         }
+    }
+
+    /// The largest difference that is rounding: see [`TOLERANCE`]. bf16 keeps 8 bits, and torch rounds weights and results, too.
+    pub(crate) fn tolerance(&self) -> f64 {
+        if self.what == What::CausalBf16 { 0.1 } else { TOLERANCE }
     }
 
     /// The kind of the worker's that computes the same with the least memory, for agreement.
@@ -332,6 +342,7 @@ impl Problem {
                 let magnitude = Magnitude::Softplus;
                 attention.features = self.feature(FeatureKind::Polar { magnitude, delta });
             }
+            What::CausalBf16 => attention.precision = Precision::Bf16,
             _ => {}
         }
         attention

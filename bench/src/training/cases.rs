@@ -1,5 +1,7 @@
 //! What is measured, against what, and what is hoped for.
 
+use whatwhere_kernels::Precision;
+
 /// One line of the table.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
@@ -92,8 +94,36 @@ const fn train(model: &'static str, rows: usize, length: usize) -> Job {
     Job::Train(Train { model, rows, length })
 }
 
-/// All cases, in the order of the table.
-pub(crate) fn cases() -> Vec<Case> {
+/// All cases of a precision, in the order of the table.
+pub(crate) fn cases(precision: Precision) -> Vec<Case> {
+    match precision {
+        Precision::F32 => in_f32(),
+        Precision::Bf16 => in_bf16(),
+    }
+}
+
+/// Against torch's bf16, and against our own f32.
+fn in_bf16() -> Vec<Case> {
+    let a = ("A: training, 512 × 8, bf16", "A in bf16", "A in f32", train(A, 8, 512), 0.5);
+    let b = ("B: training, 1024 × 1, bf16", "B in bf16", "B in f32", train(B, 1, 1024), 0.9);
+    // AVX512-BF16 multiplies twice as many numbers as AVX-512 does of f32, AMX many more.
+    let target = if Precision::Bf16.means() == Some("AMX") { 1.4 } else { 1.25 };
+    let mut cases = Vec::new();
+    for (name, alone, in_f32, ours, memory) in [a, b] {
+        cases.push(Case {
+            name,
+            ours,
+            rival: Rival::Python,
+            target: Some(1.2),
+            memory: Some(memory),
+        });
+        let rival = Rival::Ours(in_f32, ours);
+        cases.push(Case { name: alone, ours, rival, target: Some(target), memory: None });
+    }
+    cases
+}
+
+fn in_f32() -> Vec<Case> {
     let against_python = |name, ours, target, memory| Case {
         name,
         ours,

@@ -19,7 +19,7 @@ use std::{
 use anyhow::{Result, bail};
 use clap::Parser;
 use whatwhere_bench::{cpu, format::Format, place::Place, talk::Died};
-use whatwhere_kernels::Simd;
+use whatwhere_kernels::Precision;
 
 use crate::{
     cases::{Case, cases},
@@ -33,7 +33,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Times whole training steps and cached writing against PyTorch, after checking that they agree, and prints a table.
 ///
-/// f32; a step is forward, backward, clipping and AdamW. Both sides start from the same weights, read the same tokens and
+/// A step is forward, backward, clipping and AdamW. Both sides start from the same weights, read the same tokens and
 /// must have the same losses for the first steps (the same tokens, for writing). They take turns, each in a process of its
 /// own; the best step counts. torch is tried eager and compiled, and the better one counts.
 ///
@@ -52,6 +52,9 @@ struct Args {
     /// One round per case, and torch eager only: does it work?
     #[arg(long)]
     quick: bool,
+    /// What products are computed in, torch's under autocast: f32 or bf16
+    #[arg(long, value_name = "PRECISION", default_value = "f32", value_parser = precision)]
+    precision: Precision,
     /// Threads of each side
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
@@ -90,7 +93,8 @@ fn run(args: &Args) -> Result<()> {
         return ours::work();
     }
     let wanted = args.case.as_deref().unwrap_or_default();
-    let cases: Vec<Case> = cases().into_iter().filter(|case| case.name.contains(wanted)).collect();
+    let cases: Vec<Case> =
+        cases(args.precision).into_iter().filter(|case| case.name.contains(wanted)).collect();
     if cases.is_empty() {
         bail!("no case has '{wanted}' in its name, expected a part of one, such as 'A'");
     }
@@ -99,13 +103,14 @@ fn run(args: &Args) -> Result<()> {
         args.python.clone().unwrap_or_else(|| place.target().join("bench-venv/bin/python"));
     let rounds = args.rounds.map_or(if args.quick { 1 } else { 8 }, |rounds| rounds as usize);
     let against = args.against.clone();
-    let session = Session { place: &place, python, threads, rounds, quick: args.quick, against };
+    let (quick, precision) = (args.quick, args.precision);
+    let session = Session { place: &place, python, threads, rounds, quick, against, precision };
     let versions = match args.against {
         Some(_) => "another build of this program".to_owned(),
         None => session.versions()?,
     };
     let machine = [
-        format!("{}, {}, {threads} threads", cpu::name(), Simd::detect().name()),
+        format!("{}, {}, {threads} threads", cpu::name(), precision.instructions()),
         format!("whatwhere {}, {versions}", env!("CARGO_PKG_VERSION")),
     ];
     let format = match (args.json, args.markdown) {
@@ -114,6 +119,15 @@ fn run(args: &Args) -> Result<()> {
         _ => Format::Table,
     };
     print(&session, &cases, format, &machine)
+}
+
+/// A precision by its name in settings.
+fn precision(name: &str) -> Result<Precision, String> {
+    match name {
+        "f32" => Ok(Precision::F32),
+        "bf16" => Ok(Precision::Bf16),
+        _ => Err("expected f32 or bf16".into()),
+    }
 }
 
 /// Measures the cases and prints each as soon as it is known. One that fails does not stop the others.

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf, thread, time::Duration};
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use whatwhere_bench::{place::Place, talk::text};
+use whatwhere_kernels::Precision;
 
 use crate::{
     cases::{Case, Job, Rival},
@@ -20,6 +21,8 @@ const TURN: usize = 2;
 const SETTLE: Duration = Duration::from_millis(30);
 /// Largest relative difference of a loss. Three steps of Adam, whose first update is a sign, spread rounding errors.
 const TOLERANCE: f64 = 1e-3;
+/// The same with products of bf16, whose factors are off by 2⁻⁹ on each side, and whose outputs torch rounds once more.
+const TOLERANCE_OF_BF16: f64 = 1e-2;
 
 /// What all cases share.
 pub(crate) struct Session<'p> {
@@ -30,6 +33,8 @@ pub(crate) struct Session<'p> {
     pub(crate) quick: bool,
     /// Another build of this program, in place of Python's ways.
     pub(crate) against: Option<PathBuf>,
+    /// What our products are computed in, and torch's under `autocast`.
+    pub(crate) precision: Precision,
 }
 
 impl Session<'_> {
@@ -40,7 +45,12 @@ impl Session<'_> {
     }
 
     pub(crate) fn measure(&self, case: &Case) -> Result<Row> {
-        let (mut ours, parameters) = Side::ours(self.place, self.threads, &case.ours)?;
+        let (mut ours, parameters) =
+            Side::ours(self.place, self.threads, &case.ours, self.precision)?;
+        let tolerance = match self.precision {
+            Precision::F32 => TOLERANCE,
+            Precision::Bf16 => TOLERANCE_OF_BF16,
+        };
         let expected = ours.warm(WARM)?;
         let mut error = 0.0f64;
         let mut rivals = BTreeMap::new();
@@ -49,7 +59,7 @@ impl Session<'_> {
             if self.against.is_none() && matches!(case.rival, Rival::Python) {
                 error = error.max(difference(&expected, &found)?);
                 eprintln!("  {name}: largest difference {error:.1e}");
-                if error > TOLERANCE {
+                if error > tolerance {
                     bail!("{name} and ours disagree: found {found:?}, ours {expected:?}");
                 }
             }
@@ -76,12 +86,14 @@ impl Session<'_> {
     fn rivals(&self, case: &Case, parameters: &Value) -> Result<Vec<(String, Side)>> {
         if let Some(program) = &self.against {
             // Another build may draw other first weights, so its losses are its own.
-            let (side, _) = Side::build(program, self.place, self.threads, &case.ours)?;
+            let (side, _) =
+                Side::build(program, self.place, self.threads, &case.ours, self.precision)?;
             return Ok(vec![("the other build".to_owned(), side)]);
         }
         let ways: &[&str] = match (&case.rival, &case.ours) {
             (Rival::Ours(name, job), _) => {
-                let (side, _) = Side::ours(self.place, self.threads, job)?;
+                // In f32: a rival of ours differs in the job, or in the precision alone.
+                let (side, _) = Side::ours(self.place, self.threads, job, Precision::F32)?;
                 return Ok(vec![((*name).to_owned(), side)]);
             }
             (Rival::Python, Job::Write(_)) => &["transformers"],
@@ -91,7 +103,8 @@ impl Session<'_> {
         let (place, python, threads) = (self.place, &self.python, self.threads);
         ways.iter()
             .map(|way| {
-                let side = Side::python(place, python, threads, &case.ours, parameters, way)?;
+                let way_of = (*way, self.precision);
+                let side = Side::python(place, python, threads, &case.ours, parameters, way_of)?;
                 Ok(((*way).to_owned(), side))
             })
             .collect()

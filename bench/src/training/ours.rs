@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use whatwhere_bench::status;
 use whatwhere_data::Batch;
+use whatwhere_kernels::Precision;
 use whatwhere_training::{Learner, TrainingSettings};
 use whatwhere_transformer::{
     Model, ModelSettings,
@@ -29,7 +30,7 @@ enum Request {
     /// Builds a model and tells its parameters; their values go to a file.
     Build { model: String, weights: String },
     /// Takes the model for training.
-    Train { rows: usize, length: usize },
+    Train { rows: usize, length: usize, precision: Precision },
     /// Takes the model for writing.
     Write { prompt: usize, tokens: usize },
     /// Steps of what was taken last.
@@ -66,8 +67,9 @@ fn answer(request: Request, work: &mut Work) -> Result<Value> {
             *work = Work::Built(Box::new(model));
             Ok(answer)
         }
-        Request::Train { rows, length } => {
-            let learner = Box::new(Learner::new(built(work)?, &TrainingSettings::default()));
+        Request::Train { rows, length, precision } => {
+            let training = TrainingSettings { precision, ..Default::default() };
+            let learner = Box::new(Learner::new(built(work)?, &training));
             *work = Work::Train { learner, rows, length, step: 0 };
             Ok(json!({}))
         }

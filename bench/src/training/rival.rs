@@ -8,6 +8,7 @@ use whatwhere_bench::{
     place::Place,
     talk::{Talk, number},
 };
+use whatwhere_kernels::Precision;
 
 use crate::cases::Job;
 
@@ -21,9 +22,14 @@ pub(crate) struct Side {
 
 impl Side {
     /// Our program again.
-    pub(crate) fn ours(place: &Place, threads: usize, job: &Job) -> Result<(Self, Value)> {
+    pub(crate) fn ours(
+        place: &Place,
+        threads: usize,
+        job: &Job,
+        precision: Precision,
+    ) -> Result<(Self, Value)> {
         let this = env::current_exe().context("cannot find this program")?;
-        Self::build(&this, place, threads, job)
+        Self::build(&this, place, threads, job, precision)
     }
 
     /// A build of this program; makes the model and writes its weights.
@@ -32,6 +38,7 @@ impl Side {
         place: &Place,
         threads: usize,
         job: &Job,
+        precision: Precision,
     ) -> Result<(Self, Value)> {
         let mut command = Command::new(program);
         command.args(["--work", "--threads", &threads.to_string()]);
@@ -39,7 +46,7 @@ impl Side {
         let request =
             json!({ "do": "build", "model": job.model(), "weights": place.tensor("weights") });
         let parameters = talk.ask(&request)?["parameters"].take();
-        talk.ask(&taken(job))?;
+        talk.ask(&taken(job, precision))?;
         Ok((Self::new(talk), parameters))
     }
 
@@ -50,7 +57,7 @@ impl Side {
         threads: usize,
         job: &Job,
         parameters: &Value,
-        way: &str,
+        (way, precision): (&str, Precision),
     ) -> Result<Self> {
         let mut talk = Self::worker(place, python, threads)?;
         let settings: toml::Table = toml::from_str(job.model())?;
@@ -58,7 +65,7 @@ impl Side {
             "do": "build", "model": settings, "weights": place.tensor("weights"), "parameters": parameters,
         });
         talk.ask(&request)?;
-        let mut request = taken(job);
+        let mut request = taken(job, precision);
         request["way"] = way.into();
         talk.ask(&request)?;
         Ok(Self::new(talk))
@@ -99,10 +106,11 @@ impl Side {
     }
 }
 
-fn taken(job: &Job) -> Value {
+fn taken(job: &Job, precision: Precision) -> Value {
     match job {
         Job::Train(train) => {
-            json!({ "do": "train", "rows": train.rows, "length": train.length })
+            let (rows, length) = (train.rows, train.length);
+            json!({ "do": "train", "rows": rows, "length": length, "precision": precision })
         }
         Job::Write(write) => {
             json!({ "do": "write", "prompt": write.prompt, "tokens": write.tokens })

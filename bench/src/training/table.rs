@@ -111,12 +111,18 @@ const COLUMNS: [Column; 13] = [
 
 #[cfg(test)]
 mod tests {
+    use whatwhere_kernels::Precision;
+
     use super::*;
     use crate::cases::cases;
 
     #[test]
     fn every_case_fits_its_column_and_has_a_name_of_its_own() {
-        let names: Vec<&str> = cases().into_iter().map(|case| case.name).collect();
+        let names: Vec<&str> = [Precision::F32, Precision::Bf16]
+            .into_iter()
+            .flat_map(cases)
+            .map(|case| case.name)
+            .collect();
         for (i, name) in names.iter().enumerate() {
             assert!(name.chars().count() <= COLUMNS[0].1, "{name}");
             assert!(!names[..i].contains(name), "{name} twice");

@@ -8,12 +8,15 @@ use std::fs;
 use serde::Serialize;
 use whatwhere_attention::AttentionSettings;
 use whatwhere_data::{BatchSize, TokenizerSettings};
+use whatwhere_kernels::Precision;
 use whatwhere_transformer::{Family, ModelSettings, NormPlace, Recompute, Site};
 
 use crate::{Error, RunSettings};
 
 /// Bytes of a value.
 const VALUE: f64 = 4.0;
+/// Values of logits that the loss holds at once.
+const HELD: f64 = (1 << 25) as f64;
 /// The program, its threads and buffers that do not grow with the model, in bytes; measured.
 const PROGRAM: f64 = 52e6;
 
@@ -127,10 +130,19 @@ fn activations(settings: &RunSettings) -> Result<f64, Error> {
         kept += more as f64;
         most = most.max(beside as f64);
     }
+    // Without instructions for bf16 products are of rounded copies, those of the vocabulary the largest.
+    let training = &settings.training;
+    let copies = match (training.precision, training.precision.means()) {
+        (Precision::Bf16, None) => {
+            let vocabulary = model.vocabulary as f64;
+            (tokens * vocabulary).min(HELD) + vocabulary * model.output_channels() as f64
+        }
+        _ => 0.0,
+    };
     // The embeddings' gradient has two parts where the output shares them.
     let table =
         if model.tied { (model.vocabulary * model.embedding_channels()) as f64 } else { 0.0 };
-    Ok(tokens * (kept + most) + table)
+    Ok(tokens * (kept + most) + table + copies)
 }
 
 /// Values for each token between the input and the output of a sublayer: kept, or formed again by its backward pass.

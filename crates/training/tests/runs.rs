@@ -34,7 +34,7 @@ schedule = { kind = 'cosine', warmup = 2 }
 ";
 
 /// What each run changes of the one above.
-const RUNS: [(&str, &[&str]); 15] = [
+const RUNS: [(&str, &[&str]); 16] = [
     ("adamw", &[]),
     ("adam", &["training.optimizer=adam", "training.checkpoint_every=1"]),
     ("sgd", &["training.optimizer=sgd"]),
@@ -97,6 +97,7 @@ const RUNS: [(&str, &[&str]); 15] = [
         ],
     ),
     ("task", &["data.source=indirect_indexing", "training.length=48", "data.tokenizer.kind=none"]),
+    ("bf16", &["training.precision=bf16"]),
 ];
 
 fn settings(changes: &[&str]) -> RunSettings {

@@ -74,14 +74,7 @@ pub(crate) struct Pass<'a> {
     /// What self-attention of all layers has of its encodings, where they share it.
     pub(crate) position: Option<Arc<[PositionModule]>>,
     pub(crate) seeds: Seeds,
-    pub(crate) path: Path,
-    pub(crate) precision: Precision,
-}
-
-impl Pass<'_> {
-    pub(crate) fn way(&self) -> Way {
-        Way { path: self.path, precision: self.precision }
-    }
+    pub(crate) way: Way,
 }
 
 /// What a block keeps between calls.
@@ -168,14 +161,14 @@ impl Block {
             ResidualKind::Sequential | ResidualKind::ParallelTwoNorms => &self.feed_forward_norm,
         };
         let norms = self.norms(norm, &self.feed_forward_output_norm);
-        let (seed, path, way) = (pass.seeds.next(), pass.path, pass.way());
-        if path != Path::Composed
+        let (seed, way) = (pass.seeds.next(), pass.way);
+        if way.path != Path::Composed
             && int8.is_none()
             && let Some(out) = self.fused_feed_forward(&around, norms, seed, way.precision)?
         {
             return Ok(out);
         }
-        self.residual(around, norms, seed, path, |x| {
+        self.residual(around, norms, seed, way.path, |x| {
             Ok(match int8 {
                 None => self.feed_forward.forward(x, way),
                 Some(int8) => self.feed_forward.forward_by(int8.feed_forward(), x, way),
@@ -218,8 +211,8 @@ impl Block {
             input.tokens = needs_tokens.then(|| pass.tokens.rows());
             input.seed = seed;
             input.position = pass.position.clone();
-            input.path = pass.path;
-            input.precision = pass.precision;
+            input.path = pass.way.path;
+            input.precision = pass.way.precision;
             input
         };
         let norms = self.norms(&self.attention_norm, &self.attention_output_norm);
@@ -229,7 +222,7 @@ impl Block {
         {
             return Ok(out);
         }
-        self.residual(around, norms, outer, pass.path, |x| match int8 {
+        self.residual(around, norms, outer, pass.way.path, |x| match int8 {
             None => attend(&self.attention, self.attention.linears(), input(x), state),
             Some(int8) => attend(&self.attention, int8.own(), input(x), state),
         })
@@ -246,14 +239,14 @@ impl Block {
     ) -> Result<Tensor<3>, Error> {
         let (seed, outer) = (pass.seeds.next(), pass.seeds.next());
         let norms = self.norms(&cross.norm, &cross.output_norm);
-        self.residual(Around::new(x), norms, outer, pass.path, |x| {
+        self.residual(Around::new(x), norms, outer, pass.way.path, |x| {
             let mut input = Input::new(x);
             input.first = pass.first;
             input.memory = Some(memory.states.clone());
             input.key_lengths = memory.lengths.clone();
             input.seed = seed;
-            input.path = pass.path;
-            input.precision = pass.precision;
+            input.path = pass.way.path;
+            input.precision = pass.way.precision;
             match int8 {
                 None => attend_memory(&cross.attention, cross.attention.linears(), input, state),
                 Some(int8) => attend_memory(&cross.attention, int8.cross(), input, state),

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use burn::tensor::{Tensor, TensorData};
-use whatwhere_attention::{Path, Way, projected::Project};
+use whatwhere_attention::{Path, projected::Project};
 use whatwhere_settings::Refuses;
 
 use crate::{Error, Mode, Model, Pooling, Sequences, fused};
@@ -35,8 +35,7 @@ impl Model {
             let reason = "the model predicts tokens and knows no classes; train it with objective = \"classify\"";
             return Err(Error::setting("classes", 0, reason));
         };
-        let way = Way { path, precision: self.precision() };
-        Ok(classifier.project(pooled.unsqueeze_dim(0), way).squeeze_dim(0))
+        Ok(classifier.project(pooled.unsqueeze_dim(0), self.way(path)).squeeze_dim(0))
     }
 
     /// Refuses to predict tokens where classes are told.

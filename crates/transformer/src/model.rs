@@ -7,7 +7,7 @@ use burn::{
     nn::{Embedding, EmbeddingConfig, Linear, LinearConfig},
     tensor::{Device, Tensor, TensorData},
 };
-use whatwhere_attention::Path;
+use whatwhere_attention::{Path, Way};
 use whatwhere_kernels::Precision;
 use whatwhere_settings::Refuses;
 
@@ -141,6 +141,10 @@ impl Model {
     /// What it computes products in, forward and backward.
     pub fn precision(&self) -> Precision {
         self.precision
+    }
+
+    pub(crate) fn way(&self, path: Path) -> Way {
+        Way { path, precision: self.precision }
     }
 
     /// The same, computing products in this precision; weights stay f32. [`Self::logits`] are products in f32 either way.
@@ -304,8 +308,7 @@ impl Model {
             memory: None,
             position: None,
             seeds: *seeds,
-            path,
-            precision: self.precision,
+            way: self.way(path),
         };
         let int8 = self.int8.as_deref().map(|int8| &int8.encoder[..]);
         let out = encoder.forward(x, first, &mut pass, states, int8)?;
@@ -335,8 +338,7 @@ impl Model {
             memory,
             position: None,
             seeds,
-            path,
-            precision: self.precision,
+            way: self.way(path),
         };
         decoder.forward(x, first, &mut pass, states, int8.map(|int8| &int8.decoder[..]))
     }

@@ -128,10 +128,7 @@ impl Model {
             let output = fused::Output::of_linear(classifier);
             return fused::cross_entropy(hidden, output, targets, self.precision());
         }
-        let states = self.before_logits(
-            hidden.unsqueeze_dim(0),
-            Way { path: Path::Auto, precision: self.precision() },
-        );
+        let states = self.before_logits(hidden.unsqueeze_dim(0), self.way(Path::Auto));
         if self.is_int8() {
             return Some(self.int8_cross_entropy(states, targets));
         }

@@ -132,7 +132,7 @@ impl Stack {
         states: &States,
     ) -> Result<Tensor<3>, Error> {
         let [early, late] = self.projections();
-        x = projected(x, early, pass.way());
+        x = projected(x, early, pass.way);
         for position in &self.position {
             x = match states {
                 States::Together(sequences) => {
@@ -142,10 +142,10 @@ impl Stack {
             };
         }
         if let Some(norm) = &self.embedding_norm {
-            x = norm.forward(x, pass.path);
+            x = norm.forward(x, pass.way.path);
         }
         x = drop(x, self.dropout, pass.seeds.next());
-        Ok(projected(x, late, pass.way()))
+        Ok(projected(x, late, pass.way))
     }
 
     /// The projection of the embeddings, if it stands before what is added to them, and if it stands after that.
@@ -201,12 +201,12 @@ impl Stack {
                 States::Segments(pasts, length) => State::Segment(&mut pasts[layer], *length),
                 States::Inputs(inputs, first) => State::Inputs(&mut inputs[layer], *first),
             };
-            let int8 = int8.filter(|_| pass.path != Path::Composed);
+            let int8 = int8.filter(|_| pass.way.path != Path::Composed);
             x = block.forward(x, pass, state, int8.map(|int8| &int8[layer % int8.len()]))?;
         }
         Ok(match &self.norm {
             None => x,
-            Some(norm) => norm.forward(x, pass.path),
+            Some(norm) => norm.forward(x, pass.way.path),
         })
     }
 }

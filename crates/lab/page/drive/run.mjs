@@ -97,7 +97,7 @@ for (const named of pages) {
 /** A token is chosen by keyboard, temperature changes the bars, and the link shows the same. */
 async function text(name, address) {
   const page = await open(address, "text", 900, "light", "en");
-  await page.locator(".tokens [role=option]").nth(0).focus();
+  await page.locator(".tokens").last().locator("[role=option]").nth(0).focus();
   await page.keyboard.press("ArrowRight");
   await page.keyboard.press("ArrowRight");
   await page.keyboard.press("Enter");

@@ -22,6 +22,12 @@ export interface Shown {
 
 export type View = (app: App, root: HTMLElement) => Shown;
 
+/** The text of the first tokens, without those that are no text. */
+export function plain(reading: Reading, until = Infinity): string {
+  const special = new Set(reading.text.special);
+  return reading.text.tokens.filter((_, i) => i < until && !special.has(i)).join("");
+}
+
 /** A reading in a few words. */
 export function named(reading: Reading): string {
   const { changes, first } = reading.opening;

@@ -1,6 +1,6 @@
 // The page: what is read, which view is shown, and in which language.
 
-import { named, type App, type Shown, type View } from "./app";
+import { named, plain, type App, type Shown, type View } from "./app";
 import { h, notice, segments, select } from "./dom";
 import { onTheme } from "./color";
 import { Saved } from "./saved";
@@ -129,7 +129,7 @@ async function read(): Promise<void> {
     let b: Reading | null = null;
     if (brun !== run || changes.length || first) {
       const same = a.about.family === "encoder-decoder" && !opening.target
-        ? { target: a.text.tokens.join("").trim() } : {};
+        ? { target: plain(a).trim() } : {};
       b = await open(brun, { ...opening, ...same, changes, first });
     }
     if (own !== turn) return;

@@ -177,7 +177,7 @@ impl ModelSettings {
             let reason = "a decoder reads from the left only; leave it out";
             return Err(Error::setting("bidirectional", true, reason));
         }
-        if self.bidirectional && self.width % 2 != 0 {
+        if self.bidirectional && !self.width.is_multiple_of(2) {
             let reason = "each direction has half of it; use an even number";
             return Err(Error::setting("width", self.width, reason));
         }

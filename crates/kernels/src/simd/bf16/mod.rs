@@ -4,7 +4,10 @@
 //! are, and what is larger than the largest bf16 becomes infinite. Plain code rounds copies of both matrices and multiplies
 //! them in f32: the same products, added up in another order.
 
-#![expect(unsafe_code, reason = "instructions are chosen by what the processor has")]
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "instructions are chosen by what the processor has")
+)]
 
 #[cfg(test)]
 mod tests;

@@ -32,6 +32,8 @@ pub(in crate::simd) struct Source<'a> {
     pub(in crate::simd) stride: usize,
     /// Whether lanes lie side by side, not terms.
     pub(in crate::simd) by_lanes: bool,
+    /// How far ahead values are fetched while these are packed; 0 where they are at hand.
+    pub(in crate::simd) ahead: usize,
 }
 
 impl<'a> Source<'a> {
@@ -39,7 +41,8 @@ impl<'a> Source<'a> {
     pub(super) fn rows_of(matrix: &Matrix<'a>) -> Self {
         let by_lanes = matrix.transposed;
         let stride = if by_lanes { matrix.rows } else { matrix.columns };
-        Self { values: matrix.values, stride, by_lanes }
+        let ahead = AHEAD * STEP * if by_lanes { stride } else { 1 };
+        Self { values: matrix.values, stride, by_lanes, ahead }
     }
 
     /// Columns are lanes.
@@ -126,38 +129,85 @@ fn pack_rounded(
     for (half, tile) in step.chunks_exact_mut(TILE).enumerate() {
         let first = lanes.start + 16 * half;
         let lanes = first..lanes.end.min(first + 16).max(first);
-        // A lane's 16 pairs, or a pair of 16 lanes.
-        let mut pairs = [_mm512_setzero_ps(); 16];
-        if source.by_lanes {
-            let ahead = AHEAD * STEP * source.stride;
-            for (pair, terms) in pairs.iter_mut().zip(cut(terms.clone(), 2)) {
-                let x = load(source, terms.start, &lanes, ahead);
-                let y = match terms.len() {
-                    2 => load(source, terms.start + 1, &lanes, ahead),
-                    _ => _mm512_setzero_ps(),
-                };
-                *pair = _mm512_castsi512_ps(_mm512_permutexvar_epi16(alternating(), round(x, y)));
+        if lanes.is_empty() {
+            tile.fill(0.0);
+            continue;
+        }
+        let turns = source.by_lanes == (packing == Packing::First);
+        // A pair of 16 lanes, or a lane's 16 pairs.
+        match source.by_lanes {
+            true => {
+                let rows = Rows::new(source, terms, &lanes);
+                pack_words(tile, turns, |i| {
+                    let words = round(rows.load(2 * i, 0), rows.load(2 * i + 1, 0));
+                    _mm512_permutexvar_epi16(alternating(), words)
+                });
             }
-        } else {
-            let middle = (terms.start + 16).min(terms.end);
-            for (pair, lane) in pairs.iter_mut().zip(lanes) {
-                let x = load(source, lane, &(terms.start..middle), AHEAD * STEP);
-                let y = load(source, lane, &(middle..terms.end), AHEAD * STEP);
-                *pair = _mm512_castsi512_ps(round(x, y));
+            false => {
+                let rows = Rows::new(source, &lanes, terms);
+                pack_words(tile, turns, |i| round(rows.load(i, 0), rows.load(i, 16)));
             }
         }
-        if source.by_lanes == (packing == Packing::First) {
-            pairs = turned(pairs);
+    }
+}
+
+/// 16 vectors of words as the rows of a tile, or as its columns.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+fn pack_words(tile: &mut [f32], turns: bool, words: impl Fn(usize) -> __m512i) {
+    if turns {
+        let mut rows = [_mm512_setzero_ps(); 16];
+        for (i, row) in rows.iter_mut().enumerate() {
+            *row = _mm512_castsi512_ps(words(i));
         }
-        for (row, pair) in tile.chunks_exact_mut(16).zip(pairs) {
-            store(row, _mm512_castps_si512(pair));
+        for (to, column) in tile.chunks_exact_mut(16).zip(turned(rows)) {
+            store(to, _mm512_castps_si512(column));
+        }
+    } else {
+        for (i, to) in tile.chunks_exact_mut(16).enumerate() {
+            store(to, words(i));
+        }
+    }
+}
+
+/// A rectangle of a slice, up to 32 × 32.
+struct Rows {
+    first: *const f32,
+    stride: usize,
+    ahead: usize,
+    count: usize,
+    /// A bit for each value of a row.
+    mask: u32,
+}
+
+impl Rows {
+    fn new(source: &Source, rows: &Range<usize>, along: &Range<usize>) -> Self {
+        let (count, width) = (rows.len(), along.len());
+        assert!(count > 0 && (1..=32).contains(&width), "a step of a panel");
+        let Source { values, stride, ahead, .. } = *source;
+        let values = &values[rows.start * stride + along.start..][..(count - 1) * stride + width];
+        Self { first: values.as_ptr(), stride, ahead, count, mask: u32::MAX >> (32 - width) }
+    }
+
+    /// 16 values of a row from one on, 0 beyond the rectangle.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn load(&self, row: usize, from: usize) -> __m512 {
+        let mask = if row < self.count { (self.mask >> from) as __mmask16 } else { 0 };
+        let values = self.first.wrapping_add(row * self.stride + from);
+        // SAFETY: `new` has seen all that the masks let through; a prefetch may point anywhere.
+        unsafe {
+            if self.ahead > 0 {
+                _mm_prefetch::<_MM_HINT_T0>(values.wrapping_add(self.ahead).cast());
+            }
+            _mm512_maskz_loadu_ps(mask, values)
         }
     }
 }
 
 /// Up to 16 values along a row of the slice, 0 beyond the range.
 #[target_feature(enable = "avx512f")]
-fn load(source: &Source, row: usize, along: &Range<usize>, ahead: usize) -> __m512 {
+fn load(source: &Source, row: usize, along: &Range<usize>) -> __m512 {
     if along.is_empty() {
         return _mm512_setzero_ps();
     }
@@ -165,7 +215,7 @@ fn load(source: &Source, row: usize, along: &Range<usize>, ahead: usize) -> __m5
     let values = &source.values[row * source.stride + along.start..][..along.len()];
     // SAFETY: nothing is loaded beyond the mask, and the slice holds as many values; a prefetch may point anywhere.
     unsafe {
-        _mm_prefetch::<_MM_HINT_T0>(values.as_ptr().wrapping_add(ahead).cast());
+        _mm_prefetch::<_MM_HINT_T0>(values.as_ptr().wrapping_add(source.ahead).cast());
         _mm512_maskz_loadu_ps(mask, values.as_ptr())
     }
 }
@@ -258,14 +308,11 @@ fn block(
     packing: Packing,
 ) -> [__m512; 16] {
     // Along what the slice is contiguous: vectors are loaded along it, one for each step across.
-    let (along, across, ahead) = match source.by_lanes {
-        false => (terms, lanes, AHEAD * STEP),
-        true => (lanes, terms, AHEAD * STEP * source.stride),
-    };
+    let (along, across) = if source.by_lanes { (lanes, terms) } else { (terms, lanes) };
     let along = along.start..along.end.min(along.start + 16);
     let mut vectors = [_mm512_setzero_ps(); 16];
     for (vector, row) in vectors.iter_mut().zip(across.clone()) {
-        *vector = load(source, row, &along, ahead);
+        *vector = load(source, row, &along);
     }
     match source.by_lanes == (packing == Packing::Second) {
         true => vectors,

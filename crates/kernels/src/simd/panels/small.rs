@@ -24,8 +24,8 @@ pub(in crate::simd) unsafe fn small_product<K: Kernel>(product: Matmul) {
     product.check();
     let Matmul { rows, cols, inner, a, a_row, a_step, b, b_row, c, c_row, old } = product;
     assert!(a_row == 1 || a_step == 1, "values lie side by side one way or the other");
-    let a = Source { values: a, stride: a_row.max(a_step), by_lanes: a_step != 1 };
-    let b = Source { values: b, stride: b_row, by_lanes: true };
+    let a = Source { values: a, stride: a_row.max(a_step), by_lanes: a_step != 1, ahead: 0 };
+    let b = Source { values: b, stride: b_row, by_lanes: true, ahead: 0 };
     let adds = match old {
         Accumulate::Overwrite => false,
         Accumulate::Add => true,

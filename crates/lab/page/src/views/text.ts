@@ -1,6 +1,6 @@
 // The text by surprise, and what else the model thought of.
 
-import type { App, Shown } from "../app";
+import { plain, type App, type Shown } from "../app";
 import { h, notice, slider } from "../dom";
 import { apology, busy } from "../said";
 import { json, packed, type Next, type Reading, type Told } from "../source";
@@ -147,9 +147,7 @@ export function text(app: App, root: HTMLElement): Shown {
   async function goOn(
     reading: Reading, told: Told, at: number, temperature: number, topP: number,
   ): Promise<void> {
-    const special = new Set(reading.text.special);
-    const kept = reading.text.tokens.slice(0, at).filter((_, i) => !special.has(i));
-    const prompt = kept.join("") + told.text;
+    const prompt = plain(reading, at) + told.text;
     panel.prepend(busy(say("writing")));
     try {
       const more = await app.source.write(reading.run, prompt, 60, temperature, topP);
