@@ -135,6 +135,8 @@ function path(curve: Curve, x: (v: number) => number, y: (v: number) => number):
     d += `${pen ? "L" : "M"}${px.toFixed(1)} ${py.toFixed(1)}`;
     pen = true;
   });
+  // A point by itself is a dot.
+  if (d.lastIndexOf("M") === 0 && !d.includes("L") && d) d += "h.01";
   return svg("path", { class: `curve s${curve.color % 8}${curve.dashed ? " dashed" : ""}`, d });
 }
 

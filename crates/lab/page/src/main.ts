@@ -50,6 +50,9 @@ function head(): void {
     segments(say("language"), LANGUAGES.map(([name, word]) => [name, name === "ko" ? word : "EN"]),
       language, (lang) => go({ lang })),
   );
+  // On a phone the row of views is wider than the screen.
+  const here = header.querySelector<HTMLElement>("nav [aria-current]");
+  if (here?.parentElement) here.parentElement.scrollLeft = here.offsetLeft - here.parentElement.offsetLeft - 16;
 }
 
 function reader(): void {

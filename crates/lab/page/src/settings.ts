@@ -75,7 +75,8 @@ function single(setting: Setting, usual: unknown, given: Changes, set: Set): HTM
   }
   const box = h("input", { type: "text", inputmode: typeof usual === "number" ? "decimal" : "text", value, size: 8,
     onchange: () => set(setting.key, box.value.trim(), plain) });
-  if (typeof usual === "number" && usual > 0) {
+  // What is 1 is a share, or a factor that stays one: typed, not slid.
+  if (typeof usual === "number" && usual > 0 && usual !== 1) {
     const whole = Number.isInteger(usual);
     const far = Math.log2(TIMES);
     label.append(h("input", { type: "range", min: -far, max: far, step: 0.125, "aria-label": setting.key,

@@ -4,7 +4,7 @@ import { paint, strong } from "./color";
 import { h, paced } from "./dom";
 import { packed, type Reading, type Source } from "./source";
 import type { Chosen } from "./places";
-import { figure, say, visible } from "./words";
+import { say, visible, weight } from "./words";
 
 const CELLS = 128;
 
@@ -169,7 +169,7 @@ export class Tiles {
     const cell = tile && tile.values[((query % span) >> level) * tile.columns + ((key % span) >> level)];
     const about = level > 0 ? ` (${say("strongest")})` : "";
     this.readout.textContent = `${query} ${visible(from)} → ${key} ${visible(to)}`
-      + (cell === null || cell === undefined ? "" : `  ${figure(cell, 4)}${about}`);
+      + (cell === null || cell === undefined ? "" : `  ${weight(cell)}${about}`);
   }
 
   /** The level at which a cell is about a pixel or more. */

@@ -108,10 +108,13 @@ export const say = (word: Word): string => words[word];
 /** A number with as many digits as can be read at a glance. */
 export function figure(value: number, digits = 2): string {
   if (!Number.isFinite(value)) return "–";
-  const size = Math.abs(value);
-  if (size !== 0 && (size < 10 ** -digits / 2 || size >= 1e6)) return value.toExponential(1);
-  return value.toFixed(size >= 1000 ? 0 : digits).replace("-", "−");
+  const text = value.toFixed(Math.abs(value) >= 1000 ? 0 : digits);
+  return (Number(text) === 0 ? text.replace("-", "") : text).replace("-", "−");
 }
+
+/** A weight, which may be a very small one. */
+export const weight = (value: number): string =>
+  value > 0 && value < 0.0005 ? value.toExponential(1).replace("-", "−") : figure(value, 3);
 
 /** A count with a blank between thousands. */
 export const count = (value: number): string => value.toLocaleString("en").replaceAll(",", " ");

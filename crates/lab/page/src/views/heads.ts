@@ -9,7 +9,7 @@ import { packed, type Reading } from "../source";
 import { go, state } from "../state";
 import { Tiles } from "../tiles";
 import { Tokens } from "../tokens";
-import { figure, say, visible, type Word } from "../words";
+import { say, visible, weight, type Word } from "../words";
 
 /** Cells of a thumbnail. */
 const SMALL = 48;
@@ -197,6 +197,6 @@ function named(
     h("ol", { class: "told" }, order.map((i) => h("li", {},
       h("code", {}, visible(tokens[i]!), h("sub", {}, String(i))),
       h("span", { class: "bar cool" }, h("i", { style: `width:${(100 * weights[i]! / most).toFixed(1)}%` })),
-      h("span", { class: "number" }, figure(weights[i]!, 3))))));
+      h("span", { class: "number" }, weight(weights[i]!))))));
 }
 

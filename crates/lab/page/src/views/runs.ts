@@ -105,7 +105,7 @@ export function runs(app: App, root: HTMLElement): Shown {
     });
     charts.replaceChildren(
       plot({ title: `${say("learning")} (${say("live")})`, x: say("step"), y: say("loss"), curves: curves("train"), height: 260 }),
-      plot({ title: `${say("loss")}, ${say("valid")}`, x: say("step"), y: say("loss"), curves: curves("valid"), height: 260 }));
+      plot({ title: `${say("learning")}, ${say("valid")}`, x: say("step"), y: say("loss"), curves: curves("valid"), height: 260 }));
   }
 
   void start();

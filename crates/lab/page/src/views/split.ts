@@ -8,7 +8,7 @@ import { apology, busy } from "../said";
 import { json, packed, type Choice, type Reading } from "../source";
 import { go, index, state } from "../state";
 import { Tokens } from "../tokens";
-import { figure, say, visible } from "../words";
+import { figure, say, visible, weight } from "../words";
 import { sides } from "./heads";
 import { changesOf, fields, settingsOf } from "../settings";
 
@@ -147,7 +147,7 @@ function bars(both: Reading[], rows: Row[], query: number): HTMLElement {
         h("td", { class: "words" }, i === 0 && h("code", {}, visible(names.keys[key]!), h("sub", {}, String(key)))),
         h("td", { class: "stackcell" }, line(row, key)),
         KINDS.map((kind) => h("td", {}, figure(row.kinds[kind][key]!))),
-        h("td", {}, h("strong", {}, figure(row.score[key]!))), h("td", {}, figure(row.weight[key]!, 3)))))))),
+        h("td", {}, h("strong", {}, figure(row.score[key]!))), h("td", {}, weight(row.weight[key]!)))))))),
     h("p", { class: "dim" }, state().raw === undefined ? say("centeredSaid") : ""));
 }
 
