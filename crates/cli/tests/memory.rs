@@ -16,7 +16,7 @@ use tempfile::TempDir;
 const FAR: f64 = 0.2;
 
 /// Many parameters, many activations, and operations that keep more or less.
-const SHAPES: [&[&str]; 8] = [
+const SHAPES: [&[&str]; 9] = [
     &["model.width=256", "model.layers=3", "training.batch=16", "training.length=128"],
     &["model.width=768", "model.layers=3", "training.batch=1", "training.length=16"],
     &["model.width=64", "model.layers=4", "training.batch=16", "training.length=512"],
@@ -42,6 +42,13 @@ const SHAPES: [&[&str]; 8] = [
         "training.length=256",
         "model.activation=swiglu",
         "model.attention.kv_heads=1",
+    ],
+    &[
+        "model.width=128",
+        "model.layers=3",
+        "training.batch=8",
+        "training.length=256",
+        "model.attention.position={kind='shaw',values=false,queries=true}",
     ],
     &[
         "model.recurrent=gru",

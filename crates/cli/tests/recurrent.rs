@@ -123,6 +123,8 @@ fn a_recurrent_language_model_writes_and_is_written_out() {
     out(at, &args.into_iter().chain(sets(&settings)).collect::<Vec<_>>());
     let written = out(at, &["generate", "run", "what", "--tokens", "20", "--seed", "1"]);
     assert!(written.starts_with("what"), "{written}");
+    let lengths = out(at, &["extrapolate", "run", "--lengths", "24,48", "--json"]);
+    assert_eq!(lengths.lines().count(), 2, "no rotary to scale: {lengths}");
     let config = out(at, &["config", "run/config.toml"]);
     assert!(config.contains("recurrent = \"lstm\""), "{config}");
     fs::write(at.join("again.toml"), &config).unwrap();

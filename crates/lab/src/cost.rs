@@ -70,6 +70,7 @@ impl Flops {
         for (site, layer) in sites {
             let attention = model.attention(site, layer)?;
             let heads = attention.sizes()?;
+            let wide = heads.heads * heads.head_dim;
             flops.matrices += 2.0 * attention.projection_weights()? as f64;
             if site != Site::Cross {
                 flops.matrices += 2.0 * feed_forward as f64;
@@ -83,6 +84,9 @@ impl Flops {
             let pairs = Pairs::of(&attention, length)?;
             flops.visible += each * pairs.visible as f64;
             flops.computed += each * pairs.computed as f64;
+            let asked = 2.0 * (wide * asked(&attention, length)) as f64;
+            flops.visible += asked;
+            flops.computed += asked;
         }
         Ok(flops)
     }
@@ -104,6 +108,12 @@ fn pair(attention: &AttentionSettings, heads: &Heads) -> f64 {
     let values = heads.heads * heads.head_dim;
     let extra: usize = attention.position.iter().map(|p| p.extra_channels(heads)).sum();
     2.0 * (values + extra + values) as f64
+}
+
+/// Vectors of distances that every key is asked by.
+fn asked(attention: &AttentionSettings, length: usize) -> usize {
+    let asking = attention.position.iter().filter(|position| position.asks_keys());
+    asking.map(|position| 2 * position.reach().unwrap_or(length).min(length) + 1).sum()
 }
 
 impl Pairs {
@@ -275,6 +285,21 @@ mod tests {
         let flops = Flops::of(&settings, 100).unwrap();
         assert_eq!(flops.matrices, 2.0 * (2.0 * 12.0 * 64.0 * 64.0 + 6400.0));
         assert_eq!(flops.visible, 2.0 * 4.0 * (4.0 * 16.0) * 55.0 / 10.0);
+    }
+
+    #[test]
+    fn distances_that_ask_keys_cost_a_product_each() {
+        let of = |position: &str| {
+            let text = format!(
+                "[model]\nwidth = 64\nlayers = 1\nattention = {{ heads = 4, position = {position} }}\n[training]\nlength = 100"
+            );
+            Flops::of(&RunSettings::read(&text, &[]).unwrap(), 100).unwrap().visible
+        };
+        let plain = of("{ kind = 'shaw', reach = 8, values = false }");
+        let asking = of("{ kind = 'shaw', reach = 8, values = false, queries = true }");
+        assert_eq!(asking - plain, 2.0 * 64.0 * 17.0);
+        let far = of("{ kind = 'shaw', reach = 500, values = false, queries = true }");
+        assert_eq!(far - plain, 2.0 * 64.0 * 201.0);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::fs;
 
 use serde::Serialize;
-use whatwhere_attention::AttentionSettings;
+use whatwhere_attention::{AttentionSettings, Position};
 use whatwhere_data::{BatchSize, TokenizerSettings};
 use whatwhere_kernels::Precision;
 use whatwhere_transformer::{Family, ModelSettings, NormPlace, Recompute, Site};
@@ -19,6 +19,10 @@ const VALUE: f64 = 4.0;
 const HELD: f64 = (1 << 25) as f64;
 /// The program, its threads and buffers that do not grow with the model, in bytes; measured.
 const PROGRAM: f64 = 52e6;
+/// What encodings that ask keys take for each pair of a layer's query and key, kept and beside it, in values, and whatever the
+/// framework's operations take for themselves, in bytes; measured.
+const ASKED: [f64; 2] = [3.0, 2.5];
+const FRAMEWORK: f64 = 25e6;
 
 /// An estimate in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -104,6 +108,7 @@ fn activations(settings: &RunSettings) -> Result<f64, Error> {
         kept += 4.0 * model.output_channels() as f64;
     }
     let mut most: f64 = 0.0;
+    let mut asks: f64 = 0.0;
     let mut sites = Vec::new();
     sites.extend((0..model.encoder_depth()).map(|layer| (Site::Encoder, layer)));
     for layer in 0..model.decoder_depth() {
@@ -116,6 +121,10 @@ fn activations(settings: &RunSettings) -> Result<f64, Error> {
         let attention = model.attention(site, layer)?;
         let compared = compared(&attention)?;
         let formed = of_attention(model, &attention, site, compared + outputs);
+        if attention.position.iter().any(Position::asks_keys) {
+            asks = asks.max(attention.heads as f64 * length);
+            kept += ASKED[0] * attention.heads as f64 * length;
+        }
         // What comes out of a sublayer, and its gradient.
         kept += 2.0 * width + formed.kept;
         most = most.max(2.0 * width + compared + formed.again);
@@ -142,7 +151,8 @@ fn activations(settings: &RunSettings) -> Result<f64, Error> {
     // The embeddings' gradient has two parts where the output shares them.
     let table =
         if model.tied { (model.vocabulary * model.embedding_channels()) as f64 } else { 0.0 };
-    Ok(tokens * (kept + most) + table + copies)
+    let framework = if asks > 0.0 { FRAMEWORK / VALUE } else { 0.0 };
+    Ok(tokens * (kept + most + ASKED[1] * asks) + table + copies + framework)
 }
 
 /// Values for each token between the input and the output of a sublayer: kept, or formed again by its backward pass.

@@ -265,6 +265,7 @@ mod tests {
             let text = written_out(settings.clone()).expect("it is valid").to_toml().expect("TOML");
             let again = RunSettings::read(&text, &[]).unwrap_or_else(|e| panic!("{e}: {text}"));
             let sites: &[Site] = match settings.model.family {
+                _ if settings.model.recurrent.is_some() => &[Site::Cross],
                 Family::Decoder => &[Site::Decoder],
                 Family::Encoder => &[Site::Encoder],
                 Family::EncoderDecoder => &[Site::Encoder, Site::Decoder, Site::Cross],

@@ -76,7 +76,7 @@ pub fn convert(model: &Model, conversion: &Conversion) -> Result<Converted> {
         steps: Vec::new(),
     };
     if let Some(kind) = model.settings().recurrent {
-        let name = format!("{kind:?}").to_lowercase();
+        let name = kind.name();
         let reason = "has neither positions nor key heads of its own to convert";
         return Err(Error::Refused(format!("recurrent = {name}: {reason}")));
     }

@@ -58,7 +58,7 @@ pub(crate) struct Worded {
 /// Refuses a run that no format has: one that tells classes, is recurrent or compares states that are not projected.
 pub(crate) fn must_be_known_to_others(settings: &ModelSettings) -> Result<()> {
     if let Some(kind) = settings.recurrent {
-        let name = format!("{kind:?}").to_lowercase();
+        let name = kind.name();
         return Err(Error::Refused(format!(
             "recurrent = {name}: what is written for others are Transformers; no format here has a recurrence"
         )));

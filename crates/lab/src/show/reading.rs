@@ -152,7 +152,7 @@ impl<'a> Reading<'a> {
         let recurrent = settings.model.recurrent;
         let family = recurrent.map_or_else(
             || family.to_owned(),
-            |kind| format!("{} {family}", format!("{kind:?}").to_uppercase()),
+            |kind| format!("{} {family}", kind.name().to_uppercase()),
         );
         let (layers, width) = (settings.model.layers, settings.model.width);
         let (count, step) = (self.run.model().size(), self.run.step);

@@ -10,6 +10,11 @@ impl ModelSettings {
     /// The settings of one layer's attention: the defaults of its site, then `attention`, then what site and layer have
     /// otherwise.
     pub fn attention(&self, site: Site, layer: usize) -> Result<AttentionSettings, Error> {
+        if let Some(kind) = self.recurrent.filter(|_| site != Site::Cross) {
+            let reason =
+                "a recurrence has no self-attention; attention to the source is model.cross";
+            return Err(Error::setting("recurrent", kind.name(), reason));
+        }
         let mut table = toml::Table::new();
         let own = match site {
             Site::Encoder => Some(&self.encoder),

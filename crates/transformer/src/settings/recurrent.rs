@@ -27,8 +27,13 @@ impl Recurrent {
         }
     }
 
-    /// Every choice.
-    pub const ALL: [Self; 2] = [Self::Gru, Self::Lstm];
+    /// The choice's name in settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gru => "gru",
+            Self::Lstm => "lstm",
+        }
+    }
 }
 
 /// When the decoder of a recurrent model attends to its source.
