@@ -53,7 +53,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.push(against_torch("causal, bf16", bf16, "causal bf16", Some(1.2)));
     cases.push(Case {
         rival: Rival::Ours("ours in f32", both(What::Causal, 2048)),
-        ..against_torch("causal, bf16 for f32", bf16, "", None)
+        ..against_torch("causal, bf16 against f32", bf16, "", None)
     });
     cases.extend(against_burn());
     cases.push(against_torch("full", forward(What::Full, 2048), "full", Some(1.0)));
