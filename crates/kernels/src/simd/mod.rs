@@ -7,11 +7,12 @@ pub(crate) mod additive;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod amx;
 pub(crate) mod bands;
-pub(crate) mod elu;
+pub(crate) mod feature_map;
 pub(crate) mod gemm;
 pub(crate) mod gemv;
 pub(crate) mod int8;
 pub(crate) mod logits;
+pub(crate) mod lower;
 pub(crate) mod math;
 pub(crate) mod matmul;
 pub(crate) mod rows;
