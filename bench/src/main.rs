@@ -11,6 +11,7 @@ mod cases;
 mod measure;
 mod memory;
 mod ours;
+mod patterns;
 mod peak;
 mod table;
 mod worker;

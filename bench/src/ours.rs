@@ -8,21 +8,18 @@ use whatwhere_kernels::{
     attention::{
         Angles, Attention, Bias, Buckets, Columns, Feature, FeatureKind, Gradients, Inputs, Layout,
         Magnitude, Relative, Score, Shape, alibi_slopes,
-        pattern::{
-            Causal, Dilated, Draw, Fixed, Full, Global, Or, Pattern, Random, Strided, Tile, Window,
-            visible_pairs,
-        },
+        pattern::{Pattern, Tile, visible_pairs},
     },
     linear_attention::{LinearAttention, LinearGradients},
 };
-use whatwhere_random::Random as Numbers;
+use whatwhere_random::Random;
 
 use crate::agree::TOLERANCE;
 
-const HEADS: usize = 8;
+pub(crate) const HEADS: usize = 8;
 const HEAD_DIM: usize = 64;
 /// Keys a query sees under a window, itself included.
-const WINDOW: usize = 256;
+pub(crate) const WINDOW: usize = 256;
 /// Shaw's clipping distance, as in the paper.
 const REACH: usize = 16;
 /// T5's own.
@@ -110,27 +107,6 @@ impl Task {
         };
         let forward = 4.0 * pairs * (HEADS * HEAD_DIM) as f64;
         Some(if self.pass == Pass::Both { 3.5 * forward } else { forward })
-    }
-
-    /// Who sees whom.
-    fn pattern(&self) -> Box<dyn Pattern> {
-        let drawn = "fits any length of the table";
-        match self.what {
-            What::Full | What::Additive => Box::new(Full),
-            What::Window => Box::new(Window { left: WINDOW - 1, right: 0 }),
-            What::Strided => Box::new(Strided::new(128).expect("a stride")),
-            What::StridedRoot => Box::new(Strided::new(self.length.isqrt()).expect("a stride")),
-            What::Fixed => Box::new(Fixed::new(128, 8).expect("a summary in the stride")),
-            What::Dilated => Box::new(Dilated::new(64, 0, 8).expect("a step")),
-            What::BigBird => {
-                let (queries, keys) = (self.length, self.length);
-                let count = 3.min(keys.div_ceil(64));
-                let draw = Draw { heads: HEADS, queries, keys, block: 64, count, seed: 0 };
-                let window = Window { left: WINDOW / 2, right: WINDOW / 2 - 1 };
-                Box::new(Or(window, Or(Random::new(draw).expect(drawn), Global::first(1))))
-            }
-            _ => Box::new(Causal { offset: 0 }),
-        }
     }
 
     /// The largest difference that is rounding: see [`TOLERANCE`]. bf16 keeps 8 bits, and torch rounds weights and results, too.
@@ -409,7 +385,7 @@ fn tensors(task: Task) -> Vec<Tensor> {
 
 /// `len` normally distributed numbers around 0, the same on every run.
 fn normal(seed: u64, len: usize, deviation: f64) -> Vec<f32> {
-    let mut random = Numbers::new(&[seed]);
+    let mut random = Random::new(&[seed]);
     (0..len).map(|_| (deviation * random.normal()) as f32).collect()
 }
 

@@ -4,7 +4,7 @@
 use std::{env, time::Instant};
 
 use whatwhere_kernels::attention::{
-    Arrangement, Attention, Gradients, Inputs, Shape,
+    Attention, Gradients, Inputs, Shape,
     pattern::{Causal, Dilated, Draw, Fixed, Full, Global, Or, Pattern, Random, Strided, Window},
 };
 
@@ -35,16 +35,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (mut out, mut lse) = (vec![0.0; shape.out_len()], vec![0.0; shape.rows()]);
     let mut gradients = Gradients::zeros(&Attention::new(shape, &Full));
     let mut best = vec![[f64::INFINITY; 2]; cases.len()];
-    let only = env::args().nth(2);
     for _ in 0..ROUNDS {
-        for ((name, pattern), best) in cases.iter().zip(&mut best) {
-            if only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
-                continue;
-            }
-            let mut attention = Attention::new(shape, &**pattern);
-            if env::var("FORCE").is_ok() && *name != "causal" && *name != "window 256" {
-                attention.arrangement = Arrangement::Gathered;
-            }
+        for ((_, pattern), best) in cases.iter().zip(&mut best) {
+            let attention = Attention::new(shape, &**pattern);
             let start = Instant::now();
             attention.forward_into(&inputs, &mut out, &mut lse)?;
             let forward = start.elapsed().as_secs_f64();

@@ -1,4 +1,4 @@
-//! LinearAttention attention against its plain definition in f64, and the laws it obeys.
+//! Linear attention against its plain definition in f64, and the laws it obeys.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use common::{numbers, widen};
 use whatwhere_kernels::{
     Error, Simd,
     attention::{Inputs, Shape},
-    linear_attention::{LinearAttention, LinearGradients, LinearOutput, LinearState},
+    linear_attention::{FeatureMap, LinearAttention, LinearGradients, LinearOutput, LinearState},
 };
 
 // Tokens per chunk of the kernel: lengths around it are where chunked code goes wrong.
@@ -20,12 +20,44 @@ const ROUNDED: f64 = 5e-6;
 // Central differences of step 1e-5 in f64: the third derivative's 1e-10 and rounding's 1e-11, with room.
 const DIFFERENCES: f64 = 1e-8;
 
-fn elu_plus_one(x: f64) -> f64 {
-    if x > 0.0 { x + 1.0 } else { x.exp() }
+/// The features of a row.
+fn features(map: FeatureMap, row: &[f64]) -> Vec<f64> {
+    let sum: f64 = row.iter().map(|x| x.exp()).sum();
+    let feature = |&x: &f64| match map {
+        FeatureMap::Elu => {
+            if x > 0.0 {
+                x + 1.0
+            } else {
+                x.exp()
+            }
+        }
+        FeatureMap::Relu => x.max(0.0),
+        FeatureMap::Exp => x.exp(),
+        FeatureMap::Softmax => x.exp() / sum,
+        FeatureMap::Identity => x,
+    };
+    row.iter().map(feature).collect()
 }
 
-fn slope(x: f64) -> f64 {
-    if x > 0.0 { 1.0 } else { x.exp() }
+/// From gradients of a row's features to those of the row.
+fn features_backward(map: FeatureMap, row: &[f64], d: &mut [f64]) {
+    let made = features(map, row);
+    let mean: f64 = made.iter().zip(d.iter()).map(|(f, d)| f * d).sum();
+    for ((d, f), x) in d.iter_mut().zip(&made).zip(row) {
+        *d = match map {
+            FeatureMap::Elu => *d * if *x > 0.0 { 1.0 } else { *f },
+            FeatureMap::Relu => *d * if *x > 0.0 { 1.0 } else { 0.0 },
+            FeatureMap::Exp => *d * f,
+            FeatureMap::Softmax => f * (*d - mean),
+            FeatureMap::Identity => *d,
+        };
+    }
+}
+
+/// Every feature map, with a denominator where it can have one, and without.
+fn every_form() -> Vec<(FeatureMap, Option<f32>)> {
+    let forms = FeatureMap::ALL.into_iter().flat_map(|map| [(map, None), (map, Some(0.3))]);
+    forms.filter(|form| *form != (FeatureMap::Identity, None)).collect()
 }
 
 /// The tensors of a call in f64.
@@ -61,8 +93,8 @@ fn reference(linear: &LinearAttention, exact: &Exact) -> (Vec<f64>, Vec<f64>) {
         for i in 0..queries {
             let visible = if linear.causal { length.min(i + 1) } else { length };
             for j in taken..visible {
-                for d in 0..head_dim {
-                    let feature = elu_plus_one(exact.k[(first + j) * head_dim + d]);
+                let key = features(linear.map, &exact.k[(first + j) * head_dim..][..head_dim]);
+                for (d, feature) in key.into_iter().enumerate() {
                     z[d] += feature;
                     for m in 0..value_dim {
                         s[d * value_dim + m] += feature * exact.v[(first + j) * value_dim + m];
@@ -71,21 +103,25 @@ fn reference(linear: &LinearAttention, exact: &Exact) -> (Vec<f64>, Vec<f64>) {
             }
             taken = visible;
             let row = (b * heads + h) * queries + i;
-            let q: Vec<f64> =
-                exact.q[row * head_dim..][..head_dim].iter().map(|&x| elu_plus_one(x)).collect();
+            let q = features(linear.map, &exact.q[row * head_dim..][..head_dim]);
             let sum: f64 = (0..head_dim).map(|d| q[d] * z[d]).sum();
             let sum = sum + f64::from(linear.epsilon);
-            normalizer.push(sum);
+            normalizer.push(if linear.scale.is_some() { 1.0 } else { sum });
             out.extend((0..value_dim).map(|m| {
                 let weighted: f64 = (0..head_dim).map(|d| q[d] * s[d * value_dim + m]).sum();
-                if sum == 0.0 { 0.0 } else { weighted / sum }
+                match linear.scale {
+                    Some(scale) => f64::from(scale) * weighted,
+                    None if sum == 0.0 => 0.0,
+                    None => weighted / sum,
+                }
             }));
         }
     }
     (out, normalizer)
 }
 
-/// Gradients pair by pair: with the weight `w = φ(q)·φ(k)` of a pair, `d_w = d_out · (v − out) / normalizer`.
+/// Gradients pair by pair: with the weight `w = φ(q)·φ(k)` of a pair, `d_w = d_out · (v − out) / normalizer`, or
+/// `scale · d_out · v`.
 fn reference_backward(linear: &LinearAttention, exact: &Exact, d_out: &[f64]) -> Exact {
     let Shape { batch, heads, queries, head_dim, value_dim, .. } = linear.shape;
     let (out, normalizer) = reference(linear, exact);
@@ -97,22 +133,30 @@ fn reference_backward(linear: &LinearAttention, exact: &Exact, d_out: &[f64]) ->
             let row = (b * heads + h) * queries + i;
             let visible = if linear.causal { length.min(i + 1) } else { length };
             for key in first..first + visible {
-                let (mut weight, mut d_weight) = (0.0, 0.0);
-                for c in 0..head_dim {
-                    weight += elu_plus_one(exact.q[row * head_dim + c])
-                        * elu_plus_one(exact.k[key * head_dim + c]);
-                }
+                let q = features(linear.map, &exact.q[row * head_dim..][..head_dim]);
+                let k = features(linear.map, &exact.k[key * head_dim..][..head_dim]);
+                let weight: f64 = q.iter().zip(&k).map(|(q, k)| q * k).sum();
+                let mut d_weight = 0.0;
                 for m in 0..value_dim {
-                    let g = d_out[row * value_dim + m] / normalizer[row];
+                    let v = exact.v[key * value_dim + m];
+                    let (factor, mean) = match linear.scale {
+                        Some(scale) => (f64::from(scale), 0.0),
+                        None => (1.0 / normalizer[row], out[row * value_dim + m]),
+                    };
+                    let g = d_out[row * value_dim + m] * factor;
                     d.v[key * value_dim + m] += g * weight;
-                    d_weight += g * (exact.v[key * value_dim + m] - out[row * value_dim + m]);
+                    d_weight += g * (v - mean);
                 }
                 for c in 0..head_dim {
-                    let (q, k) = (exact.q[row * head_dim + c], exact.k[key * head_dim + c]);
-                    d.q[row * head_dim + c] += d_weight * elu_plus_one(k) * slope(q);
-                    d.k[key * head_dim + c] += d_weight * elu_plus_one(q) * slope(k);
+                    d.q[row * head_dim + c] += d_weight * k[c];
+                    d.k[key * head_dim + c] += d_weight * q[c];
                 }
             }
+        }
+    }
+    for (d, x) in [(&mut d.q, &exact.q), (&mut d.k, &exact.k)] {
+        for (d, x) in d.chunks_exact_mut(head_dim).zip(x.chunks_exact(head_dim)) {
+            features_backward(linear.map, x, d);
         }
     }
     d
@@ -145,7 +189,8 @@ impl Tensors {
 /// Compares slices whose numbers are sums of terms of the same size.
 #[track_caller]
 fn assert_close<const N: usize>(what: &str, got: [&[f32]; N], want: [&[f64]; N]) {
-    let largest = want.iter().copied().flatten().fold(0.0, |top: f64, x| top.max(x.abs()));
+    // Terms are about 1 or larger, and their rounding stays where they nearly cancel.
+    let largest = want.iter().copied().flatten().fold(1.0, |top: f64, x| top.max(x.abs()));
     for (slice, (got, want)) in got.iter().zip(want).enumerate() {
         assert_eq!(got.len(), want.len(), "{what}, slice {slice}");
         for (i, (&got, want)) in got.iter().zip(want).enumerate() {
@@ -162,10 +207,13 @@ fn assert_close<const N: usize>(what: &str, got: [&[f32]; N], want: [&[f64]; N])
 /// Every kind of call: lengths around the chunk and beyond a segment, grouped heads, odd widths, padding.
 fn for_each_call(mut check: impl FnMut(&str, LinearAttention, &Tensors)) {
     let mut run = |what: &str, shape: Shape, causal: bool, lengths: Option<&[usize]>| {
-        let linear =
-            LinearAttention { key_lengths: lengths, ..LinearAttention::new(shape, causal) };
-        let what = format!("{what}, causal {causal}, {shape:?}, lengths {lengths:?}");
-        check(&what, linear, &Tensors::new(&shape));
+        for (map, scale) in every_form() {
+            let plain = LinearAttention::new(shape, causal);
+            let linear = LinearAttention { key_lengths: lengths, map, scale, ..plain };
+            let form = format!("{map:?}, scale {scale:?}");
+            let what = format!("{what}, {form}, causal {causal}, {shape:?}, lengths {lengths:?}");
+            check(&what, linear, &Tensors::new(&shape));
+        }
     };
     for causal in [true, false] {
         for length in [0, 1, 2, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 3, 20 * CHUNK + 5] {
@@ -215,10 +263,13 @@ fn backward_is_the_gradient_pair_by_pair() {
 
 #[test]
 fn the_reference_gradient_is_that_of_finite_differences() {
-    for causal in [true, false] {
+    let forms = || every_form().into_iter();
+    for (causal, (map, scale)) in
+        [true, false].into_iter().flat_map(|c| forms().map(move |f| (c, f)))
+    {
         let shape = Shape { kv_heads: 1, value_dim: 2, ..Shape::square(2, 2, 5, 3) };
-        let linear =
-            LinearAttention { key_lengths: Some(&[5, 3]), ..LinearAttention::new(shape, causal) };
+        let plain = LinearAttention::new(shape, causal);
+        let linear = LinearAttention { key_lengths: Some(&[5, 3]), map, scale, ..plain };
         let tensors = Tensors::new(&shape);
         let exact = Exact::new(&tensors.inputs());
         let d_out = widen(&tensors.d_out);
@@ -415,6 +466,10 @@ fn calls_that_cannot_be_right_are_refused() {
     assert!(matches!(long.check(), Err(Error::Range { what: "key length", .. })));
     let many = LinearAttention { key_lengths: Some(&[1, 2]), ..linear };
     assert_eq!(many.check(), Err(length("key_lengths", 2, 1)));
+    let signed = LinearAttention { map: FeatureMap::Identity, ..linear };
+    assert!(matches!(signed.check(), Err(Error::Combination { .. })));
+    let endless = LinearAttention { scale: Some(f32::INFINITY), ..linear };
+    assert!(matches!(endless.check(), Err(Error::Range { what: "scale", .. })));
     for epsilon in [-1.0, f32::NAN, f32::INFINITY] {
         let refused = LinearAttention { epsilon, ..linear }.check();
         assert!(matches!(refused, Err(Error::Range { what: "epsilon", .. })));

@@ -9,10 +9,13 @@ use std::{collections::BTreeSet, fs, io::Write, path::PathBuf, sync::Arc};
 
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
-use whatwhere_kernels::attention::{
-    Angles, Attention, Bias, Feature, FeatureKind, Inputs, Layout, Score, Shape,
-    pattern::{And, Causal, Full, KeyLengths, Pair, Pattern, Window, from_fn},
-    reference,
+use whatwhere_kernels::{
+    attention::{
+        Angles, Attention, Bias, Feature, FeatureKind, Inputs, Layout, Score, Shape,
+        pattern::{And, Causal, Full, KeyLengths, Pair, Pattern, Window, from_fn},
+        reference,
+    },
+    linear_attention::Recurrence,
 };
 
 use common::{difference, widen};
@@ -37,14 +40,12 @@ enum Way {
     Flex(fn(&Shape) -> Vec<f32>),
     /// A rotation, read off by unit keys.
     Rotary,
+    /// By a recurrence, gated or with the delta rule.
+    Linear,
     /// Not at all, and why.
     Inexpressible(&'static str),
 }
 
-const OVERWRITES: &str =
-    "the delta rule overwrites what a key held; linear attention here only adds";
-const NO_FEATURES: &str =
-    "no feature map and no denominator; linear attention here takes elu(x) + 1 and divides";
 const AFTER_SOFTMAX: &str = "scales weights after the softmax, for which there is no setting";
 
 const VECTORS: &[(&str, Way)] = &[
@@ -90,9 +91,9 @@ const VECTORS: &[(&str, Way)] = &[
     ("flexattention_scaled", Way::Attention),
     // Whatever constant the graph adds, the softmax takes it out again.
     ("flexattention_score_mod", Way::Flex(|shape| by_pair(shape, |_, _| 0.5))),
-    ("linear_attention_delta", Way::Inexpressible(OVERWRITES)),
-    ("linear_attention_explicit_scale", Way::Inexpressible(OVERWRITES)),
-    ("linear_attention_linear_t1_no_past", Way::Inexpressible(NO_FEATURES)),
+    ("linear_attention_delta", Way::Linear),
+    ("linear_attention_explicit_scale", Way::Linear),
+    ("linear_attention_linear_t1_no_past", Way::Linear),
     ("rotary_embedding_no_position_ids_interleaved", Way::Rotary),
     ("rotary_embedding_with_interleaved_rotary_dim", Way::Rotary),
     ("rotary_embedding_with_rotary_dim", Way::Rotary),
@@ -119,6 +120,7 @@ fn every_onnx_vector_that_can_be_expressed_is_met() {
             Way::Attention => attention(&vector(), None),
             Way::Flex(bias) => attention(&vector(), Some(*bias)),
             Way::Rotary => rotary(&vector()),
+            Way::Linear => linear(&vector()),
             Way::Inexpressible(reason) => {
                 say(&format!("onnx: not expressible {name}: {reason}"));
                 continue;
@@ -253,6 +255,43 @@ fn join(past: Option<&Tensor>, new: Vec<f32>, heads: usize) -> Vec<f32> {
     let halves = past.values.chunks_exact(past.values.len() / heads);
     let pairs = halves.zip(new.chunks_exact(new.len() / heads));
     pairs.flat_map(|(past, new)| [past, new].concat()).collect()
+}
+
+/// The LinearAttention operator: outputs, and the state after the last token.
+fn linear(vector: &Vector) -> Vec<Compared> {
+    let count = |name: &str| vector.number(name).map_or(0, |count| count as usize);
+    let (q, [batch, heads, queries, head_dim]) =
+        vector.tensor("query").by_head(count("q_num_heads"));
+    let (k, [_, kv_heads, keys, _]) = vector.tensor("key").by_head(count("kv_num_heads"));
+    let (v, [.., value_dim]) = vector.tensor("value").by_head(count("kv_num_heads"));
+    let shape = Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim };
+    let rule = vector.attributes["update_rule"].as_str().unwrap_or("gated_delta");
+    let gate = |name: &str, wanted: bool| wanted.then(|| vector.tensor(name).by_head(kv_heads).0);
+    let decay = gate("decay", rule.starts_with("gated"));
+    let beta = gate("beta", rule.ends_with("delta"));
+    let plain = Recurrence::new(shape);
+    let call = Recurrence {
+        decay: decay.as_deref(),
+        beta: beta.as_deref(),
+        scale: vector.number("scale").map_or(plain.scale, |scale| scale as f32),
+        ..plain
+    };
+    let mut state = match vector.get("past_state") {
+        Some(past) => past.values.clone(),
+        None => vec![0.0; call.state_len()],
+    };
+    let inputs = Inputs { q: &q, k: &k, v: &v };
+    let out = call.forward(&mut state, &inputs).expect("the call is allowed");
+    let out = swap(&out, heads, queries, value_dim);
+    let compared = |what: &str, found: &[f32], expected: &Tensor| Compared {
+        what: what.to_owned(),
+        found: widen(found),
+        expected: widen(&expected.values),
+    };
+    vec![
+        compared("output", &out, vector.tensor("output")),
+        compared("present_state", &state, vector.tensor("present_state")),
+    ]
 }
 
 /// The Attention operator, and FlexAttention with a bias for its graph.

@@ -15,11 +15,7 @@ use super::{
     state::{Past, Sums},
 };
 use crate::{
-    Error,
-    attention::Inputs,
-    error::expect_len,
-    memory::scratch::Scratch,
-    simd::{elu::EluBackward, rows::Transpose},
+    Error, attention::Inputs, error::expect_len, memory::scratch::Scratch, simd::rows::Transpose,
     tile::TILE,
 };
 
@@ -124,7 +120,7 @@ impl<'a> Backward<'a> {
 
     fn bidirectional(&self, gradients: &mut LinearGradients) {
         let linear = self.linear;
-        let LinearAttention { shape, simd, .. } = *linear;
+        let shape = linear.shape;
         let (queries, keys) = (linear.cuts(shape.queries), linear.cuts(shape.keys));
         let (mut past, mut future) = (LinearState::new(linear), LinearState::new(linear));
         self.sum_keys(&mut past, &keys);
@@ -142,7 +138,7 @@ impl<'a> Backward<'a> {
                     let buffers = [&mut *queries, &mut *d_out, &mut *mean, &mut *max];
                     let asked = self.asked(&head, member, &tokens, buffers);
                     self.queries_backward(&asked, past[segment.kv_head], d_q);
-                    simd.run(EluBackward { features: asked.features, d: d_q });
+                    self.features_backward(asked.features, d_q);
                 }
             }
         });
@@ -220,7 +216,7 @@ impl<'a> Backward<'a> {
                     let tiles = [&mut *scores, &mut *d_scores];
                     self.pairs_backward(&asked, seen, value_cols, d_q, &mut d_keys, tiles);
                 }
-                simd.run(EluBackward { features: asked.features, d: d_q });
+                self.features_backward(asked.features, d_q);
             }
             self.add_keys(keys, &mut task.past);
         }

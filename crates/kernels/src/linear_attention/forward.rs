@@ -16,7 +16,7 @@ use crate::{
     error::expect_len,
     memory::scratch::{Buffer, Scratch},
     simd::{
-        elu::{DotVector, Lower, SumRows},
+        lower::{DotVector, Lower, SumRows},
         matmul::Accumulate,
         rows::ScaleRows,
     },
@@ -152,17 +152,19 @@ struct Chunk<'s> {
 }
 
 impl Chunk<'_> {
-    /// `out = (φ(q)·S + lower(φ(q)·φ(k)ᵀ)·v) / normalizer` for each head; `own` is the chunk's place in the task.
+    /// `out = (φ(q)·S + lower(φ(q)·φ(k)ᵀ)·v) / normalizer`, or times the scale, for each head; `own` is the chunk's place in the task.
     fn attend(&self, task: &mut Task, own: Range<usize>, buffers: [&mut Buffer; 3]) {
         let Self { head, tokens, past, seen } = self;
-        let LinearAttention { shape, simd, epsilon, .. } = *head.linear;
+        let LinearAttention { shape, simd, epsilon, scale, .. } = *head.linear;
         let [features, scores, factors] = buffers;
         for (member, (out, normalizer)) in task.out.iter_mut().zip(&mut task.normalizer).enumerate()
         {
             let out = slice_mut(out, &own, shape.value_dim);
             let normalizer = &mut normalizer[own.clone()];
             let features = head.queries(member, tokens, features);
-            simd.run(DotVector { rows: features, vector: past.z, dots: normalizer });
+            if scale.is_none() {
+                simd.run(DotVector { rows: features, vector: past.z, dots: normalizer });
+            }
             let sizes = [own.len(), shape.head_dim, shape.value_dim];
             product(simd, sizes, features, past.s, out, Accumulate::Overwrite);
             if let Some(Seen { keys, cols, outline }) = seen {
@@ -170,14 +172,24 @@ impl Chunk<'_> {
                 for region in outline.regions() {
                     tile_of(simd, &region, shape.head_dim, features, cols, tile);
                     simd.run(Lower { region: region.clone(), tile, shifts: None });
-                    simd.run(SumRows { region: region.clone(), tile, sums: normalizer });
+                    if scale.is_none() {
+                        simd.run(SumRows { region: region.clone(), tile, sums: normalizer });
+                    }
                     add_tile_product(simd, &region, shape.value_dim, tile, keys.values, out);
                 }
             }
             let factors = factors.sized(own.len());
-            for (sum, factor) in normalizer.iter_mut().zip(factors.iter_mut()) {
-                *sum += epsilon;
-                *factor = inverse(*sum);
+            match scale {
+                None => {
+                    for (sum, factor) in normalizer.iter_mut().zip(factors.iter_mut()) {
+                        *sum += epsilon;
+                        *factor = inverse(*sum);
+                    }
+                }
+                Some(scale) => {
+                    normalizer.fill(1.0);
+                    factors.fill(scale);
+                }
             }
             simd.run(ScaleRows { values: out, width: shape.value_dim, factors });
         }

@@ -15,7 +15,8 @@ use crate::{
     attention::Shape,
     memory::scratch::Buffer,
     simd::{
-        elu::{EluBackward, Lower},
+        feature_map::FeaturesBackward,
+        lower::Lower,
         matmul::Accumulate,
         rows::{DotRows, ScaleRows},
     },
@@ -56,6 +57,12 @@ impl DKeys<'_> {
 }
 
 impl Backward<'_> {
+    /// From gradients of features to those of queries or keys.
+    pub(super) fn features_backward(&self, features: &[f32], d: &mut [f32]) {
+        let LinearAttention { shape, simd, map, .. } = *self.linear;
+        simd.run(FeaturesBackward { map, features, width: shape.head_dim, d });
+    }
+
     /// Features of some queries and the gradients that reach them.
     pub(super) fn asked<'s>(
         &self,
@@ -64,7 +71,7 @@ impl Backward<'_> {
         tokens: &Range<usize>,
         [features, d_sums, d_normaliser, factors]: [&'s mut Buffer; 4],
     ) -> Asked<'s> {
-        let LinearAttention { shape, simd, .. } = *self.linear;
+        let LinearAttention { shape, simd, scale, .. } = *self.linear;
         let (width, rows) = (shape.value_dim, head.rows(member, tokens));
         let (out, d_out) = (slice(self.out, &rows, width), slice(self.d_out, &rows, width));
         let factors = factors.sized(rows.len());
@@ -72,8 +79,13 @@ impl Backward<'_> {
         simd.run(DotRows { a: d_out, b: out, width, dots: d_normaliser });
         let normalizer = &self.normalizer[rows];
         for ((d, factor), &sum) in d_normaliser.iter_mut().zip(factors.iter_mut()).zip(normalizer) {
-            *factor = inverse(sum);
-            *d *= -*factor;
+            match scale {
+                None => {
+                    *factor = inverse(sum);
+                    *d *= -*factor;
+                }
+                Some(scale) => (*factor, *d) = (scale, 0.0),
+            }
         }
         let d_sums = d_sums.sized(d_out.len());
         d_sums.copy_from_slice(d_out);
@@ -152,6 +164,6 @@ impl Backward<'_> {
         for d_k in d_k.chunks_exact_mut(dim) {
             d_k.iter_mut().zip(future.z).for_each(|(d, u)| *d += u);
         }
-        simd.run(EluBackward { features: keys.features, d: d_k });
+        self.features_backward(keys.features, d_k);
     }
 }

@@ -9,7 +9,7 @@ use crate::{
         pattern::{Causal, Tile},
     },
     memory::scratch::Buffer,
-    simd::{elu::Elu, rows::Transpose},
+    simd::{feature_map::Features, rows::Transpose},
     tile::{Outline, TILE},
 };
 
@@ -57,7 +57,8 @@ impl<'a> Head<'a> {
         let tokens = self.rows(member, tokens);
         let raw = slice(self.inputs.q, &tokens, self.linear.shape.head_dim);
         let features = features.sized(raw.len());
-        self.linear.simd.run(Elu { raw, features });
+        let LinearAttention { map, simd, ref shape, .. } = *self.linear;
+        simd.run(Features { map, raw, width: shape.head_dim, features });
         features
     }
 
@@ -71,7 +72,8 @@ impl<'a> Head<'a> {
         let tokens = first + tokens.start.min(length)..first + tokens.end.min(length);
         let raw = slice(self.inputs.k, &tokens, shape.head_dim);
         let features = features.sized(raw.len());
-        self.linear.simd.run(Elu { raw, features });
+        let LinearAttention { map, simd, .. } = *self.linear;
+        simd.run(Features { map, raw, width: shape.head_dim, features });
         Keys { features, values: slice(self.inputs.v, &tokens, shape.value_dim) }
     }
 

@@ -1,18 +1,21 @@
-//! LinearAttention attention: `out_i = φ(q_i)·S / (φ(q_i)·Z + ε)` with `S = Σ_j φ(k_j) v_jᵀ`, `Z = Σ_j φ(k_j)` and
-//! `φ(x) = elu(x) + 1`. The sums run over all keys, or in causal attention over the keys `j ≤ i`.
+//! Linear attention: `out_i = φ(q_i)·S / (φ(q_i)·Z + ε)` with `S = Σ_j φ(k_j) v_jᵀ`, `Z = Σ_j φ(k_j)` and a feature map φ,
+//! `elu(x) + 1` in the paper, or without the denominator `out_i = scale · φ(q_i)·S`.
+//! The sums run over all keys, or in causal attention over the keys `j ≤ i`.
 //! Katharopoulos et al. 2020, <https://arxiv.org/abs/2006.16236>. For long sequences and cheap decoding: time grows
 //! with the length, not with its square, and a [`LinearState`] of constant size holds the past. No key can be singled
 //! out as sharply as by softmax, and nothing depends on positions; scores are not scaled by `1/√head_dim`.
 //!
 //! A causal pass walks through chunks of tokens and carries `S` and `Z`: with the features `Q`, `K` of a chunk,
 //! `out = Q·S + lower(Q·Kᵀ)·V`, then `S += Kᵀ·V`. Calls with few heads are also cut into segments, whose sums are
-//! formed side by side and added up in order. Start reading at `forward.rs`.
+//! formed side by side and added up in order. Start reading at `forward.rs`. States that forget or overwrite are in
+//! `recurrence.rs`.
 
 mod backward;
 mod forward;
 mod gradient;
 mod head;
 mod product;
+mod recurrence;
 mod segment;
 mod state;
 
@@ -23,6 +26,7 @@ use crate::{
     simd::Simd,
 };
 
+pub use recurrence::{Recurrence, RecurrenceGradients};
 pub use state::LinearState;
 
 /// One call of linear attention: every choice, checked when it is used.
@@ -45,12 +49,37 @@ pub struct LinearAttention<'a> {
     pub shape: Shape,
     /// Whether query `i` sees the keys `j ≤ i` only; there are then as many keys as queries.
     pub causal: bool,
+    /// What makes features of queries and keys.
+    pub map: FeatureMap,
     /// Added to the denominator, 1e-6 unless set: keeps rows finite whose features nearly vanish.
     pub epsilon: f32,
+    /// The factor of the output in place of a denominator, where there is to be none.
+    pub scale: Option<f32>,
     /// Keys of each sequence that are not padding, `[batch]`; keys at or beyond are ignored.
     pub key_lengths: Option<&'a [usize]>,
     /// The instruction set to run on; [`Simd::detect`] unless a test or benchmark forces another.
     pub simd: Simd,
+}
+
+/// What makes features `φ(x)` of a query or a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FeatureMap {
+    /// `elu(x) + 1`: `x + 1` from 0 on, `eˣ` below it.
+    #[default]
+    Elu,
+    /// `max(x, 0)`.
+    Relu,
+    /// `eˣ`.
+    Exp,
+    /// `eˣ`, divided by its sum over the channels.
+    Softmax,
+    /// x itself, which may be negative: for outputs without a denominator.
+    Identity,
+}
+
+impl FeatureMap {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Elu, Self::Relu, Self::Exp, Self::Softmax, Self::Identity];
 }
 
 /// What the forward pass makes.
@@ -58,7 +87,7 @@ pub struct LinearAttention<'a> {
 pub struct LinearOutput {
     /// `[batch, heads, queries, value_dim]`; zeros where a row has no keys.
     pub out: Vec<f32>,
-    /// The denominator of each row, `φ(q)·Z + ε`, `[batch, heads, queries]`.
+    /// The denominator of each row, `φ(q)·Z + ε` or 1 where there is none, `[batch, heads, queries]`.
     pub normalizer: Vec<f32>,
 }
 
@@ -74,9 +103,17 @@ pub struct LinearGradients {
 }
 
 impl LinearAttention<'_> {
-    /// LinearAttention attention without padding; the other choices are fields to set.
+    /// Linear attention of the paper without padding; the other choices are fields to set.
     pub fn new(shape: Shape, causal: bool) -> Self {
-        Self { shape, causal, epsilon: 1e-6, key_lengths: None, simd: Simd::detect() }
+        Self {
+            shape,
+            causal,
+            map: FeatureMap::default(),
+            epsilon: 1e-6,
+            scale: None,
+            key_lengths: None,
+            simd: Simd::detect(),
+        }
     }
 
     /// Checks the choices; every entry point does so first.
@@ -96,6 +133,16 @@ impl LinearAttention<'_> {
         }
         let epsilon = self.epsilon;
         expect_range("epsilon", epsilon, epsilon >= 0.0 && epsilon.is_finite(), "[0, ∞)")?;
+        match self.scale {
+            Some(scale) => expect_range("scale", scale, scale.is_finite(), "any finite number")?,
+            None if self.map == FeatureMap::Identity => {
+                return Err(Error::Combination {
+                    what: "the identity as feature map with a denominator",
+                    reason: "features of both signs add up to any denominator, 0 too; set a scale instead",
+                });
+            }
+            None => {}
+        }
         if let Some(lengths) = self.key_lengths {
             expect_len("key_lengths", lengths.len(), batch)?;
             let longest = lengths.iter().copied().max().unwrap_or(0);

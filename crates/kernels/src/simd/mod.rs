@@ -8,11 +8,12 @@ pub(crate) mod additive;
 mod amx;
 pub(crate) mod bands;
 pub(crate) mod bf16;
-pub(crate) mod elu;
+pub(crate) mod feature_map;
 pub(crate) mod gemm;
 pub(crate) mod gemv;
 pub(crate) mod int8;
 pub(crate) mod logits;
+pub(crate) mod lower;
 pub(crate) mod math;
 pub(crate) mod matmul;
 #[cfg(target_arch = "x86_64")]

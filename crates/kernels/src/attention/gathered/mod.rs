@@ -11,8 +11,6 @@ mod entries;
 mod forward;
 mod layers;
 mod layout;
-#[cfg(test)]
-mod tests;
 
 pub use layers::Arrangement;
 

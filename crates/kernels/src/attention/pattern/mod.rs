@@ -14,6 +14,8 @@ use crate::{Error, attention::Shape};
 
 mod and;
 mod causal;
+#[cfg(test)]
+mod computed;
 mod count;
 mod dilated;
 mod document;

@@ -2,14 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Arrangement, Layers};
+use super::{
+    And, Causal, Dilated, Documents, Draw, Fixed, Global, Or, Pattern, Random, Strided, Tile,
+    Window, computed_pairs, visible_pairs,
+};
 use crate::attention::{
-    Attention, Gradients, Inputs, Shape,
-    backward::Backward,
-    pattern::{
-        And, Causal, Dilated, Documents, Draw, Fixed, Global, Or, Pattern, Random, Strided, Tile,
-        Window, computed_pairs, visible_pairs,
-    },
+    Arrangement, Attention, Gradients, Inputs, Layers, Shape, backward::Backward,
 };
 
 const LENGTH: usize = 1500;
