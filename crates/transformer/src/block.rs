@@ -7,10 +7,8 @@ use burn::{
     tensor::{Device, Tensor},
 };
 use whatwhere_attention::{
-    Attention, AttentionLinears, AttentionSettings, Cache, Input, Path, Way,
-    bridge::Operand,
-    position::PositionModule,
-    projected::{self, Project},
+    Attention, AttentionSettings, Input, Path, Way, bridge::Operand, position::PositionModule,
+    projected,
 };
 use whatwhere_kernels::Precision;
 
@@ -19,8 +17,8 @@ use crate::{
     dropout::{Dropped, Seeds, add},
     norm::NormFormula,
     quantized::QuantizedBlock,
+    state::State,
     sublayer::{self, AROUND, Norms, Residual, Sublayer},
-    together::Together,
 };
 
 /// One layer of a stack.
@@ -75,26 +73,6 @@ pub(crate) struct Pass<'a> {
     pub(crate) position: Option<Arc<[PositionModule]>>,
     pub(crate) seeds: Seeds,
     pub(crate) way: Way,
-}
-
-/// What a block keeps between calls.
-pub(crate) enum State<'a> {
-    None,
-    Cache(&'a mut BlockCache),
-    /// Several sequences, each with its own cache.
-    Together(Together<'a>),
-    /// Inputs of the attention in earlier segments, at most so many.
-    Segment(&'a mut Option<Tensor<3>>, usize),
-    /// What self-attention and attention to the encoder are called with, for looking inside, and the position of the first
-    /// token.
-    Inputs(&'a mut Vec<Input>, usize),
-}
-
-/// Keys and values of one block.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct BlockCache {
-    pub(crate) own: Cache,
-    pub(crate) cross: Cache,
 }
 
 impl Block {
@@ -223,8 +201,8 @@ impl Block {
             return Ok(out);
         }
         self.residual(around, norms, outer, pass.way.path, |x| match int8 {
-            None => attend(&self.attention, self.attention.linears(), input(x), state),
-            Some(int8) => attend(&self.attention, int8.own(), input(x), state),
+            None => state.attend(&self.attention, self.attention.linears(), input(x)),
+            Some(int8) => state.attend(&self.attention, int8.own(), input(x)),
         })
     }
 
@@ -248,8 +226,8 @@ impl Block {
             input.path = pass.way.path;
             input.precision = pass.way.precision;
             match int8 {
-                None => attend_memory(&cross.attention, cross.attention.linears(), input, state),
-                Some(int8) => attend_memory(&cross.attention, int8.cross(), input, state),
+                None => state.attend_memory(&cross.attention, cross.attention.linears(), input),
+                Some(int8) => state.attend_memory(&cross.attention, int8.cross(), input),
             }
         })
     }
@@ -357,52 +335,4 @@ impl Around {
         }
         Some(operands)
     }
-}
-
-/// Self-attention, and attention to what is kept of the tokens before.
-fn attend<P: Project>(
-    attention: &Attention,
-    linears: AttentionLinears<P>,
-    mut input: Input,
-    state: &mut State,
-) -> Result<Tensor<3>, whatwhere_attention::Error> {
-    match state {
-        State::None => attention.forward_by(linears, input),
-        State::Inputs(inputs, first) => {
-            input.first = *first;
-            inputs.push(input.clone());
-            attention.forward_by(linears, input)
-        }
-        State::Cache(cache) => attention.decode_by(linears, input, &mut cache.own),
-        State::Together(together) => together.attend(attention, linears, &input),
-        State::Segment(past, length) => {
-            let seen = match past.take() {
-                None => input.x.clone().detach(),
-                Some(past) => {
-                    input.first = past.dims()[1];
-                    input.past = Some(past.clone());
-                    Tensor::cat(vec![past, input.x.clone().detach()], 1)
-                }
-            };
-            let (all, kept) = (seen.dims()[1], seen.dims()[1].min(*length));
-            **past = Some(seen.narrow(1, all - kept, kept));
-            attention.forward_by(linears, input)
-        }
-    }
-}
-
-/// Attention to the encoder's sequence, whose keys and values are kept where a model generates.
-fn attend_memory<P: Project>(
-    attention: &Attention,
-    linears: AttentionLinears<P>,
-    input: Input,
-    state: &mut State,
-) -> Result<Tensor<3>, whatwhere_attention::Error> {
-    if let State::Cache(cache) = state {
-        return attention.decode_by(linears, input, &mut cache.cross);
-    }
-    if let State::Inputs(inputs, _) = state {
-        inputs.push(input.clone());
-    }
-    attention.forward_by(linears, input)
 }

@@ -1,8 +1,13 @@
-//! What a decoder keeps while it generates.
+//! What a decoder keeps while it generates, and the steps that do.
 
 use burn::tensor::{Int, Tensor};
+use whatwhere_attention::Path;
+use whatwhere_settings::Refuses;
 
-use crate::{Error, Memory, block::BlockCache, recurrent::WriterState};
+use crate::{
+    Error, Family, Memory, Model, Sequences, dropout::Seeds, recurrent::WriterState, stack::States,
+    state::BlockCache,
+};
 
 /// What a decoder keeps while it generates.
 #[derive(Clone, Debug)]
@@ -15,6 +20,66 @@ pub struct DecoderState {
     pub(crate) prefixes: Option<Vec<usize>>,
     /// Which source each sequence reads, once they have been put in another order.
     pub(crate) sources: Option<Vec<usize>>,
+}
+
+impl Model {
+    /// Begins to generate: reads the source, if there is one.
+    pub fn start(&self, source: Option<&Sequences>) -> Result<DecoderState, Error> {
+        self.require_tokens()?;
+        if self.family() == Family::Encoder {
+            let reason = "an encoder fills blanks and does not write; use a decoder";
+            return Err(Error::setting("family", "encoder", reason));
+        }
+        let (seeds, path) = (&mut Seeds::new(None), Path::Auto);
+        let (recurrent, memory) = match &self.recurrent {
+            None => (None, self.memory(source, seeds, path)?),
+            Some(recurrent) => {
+                let (state, memory) = self.recurrent_start(recurrent, source, seeds, path)?;
+                (Some(state), memory)
+            }
+        };
+        let caches = vec![BlockCache::default(); self.settings().decoder_depth()];
+        Ok(DecoderState { caches, recurrent, memory, length: 0, prefixes: None, sources: None })
+    }
+
+    /// Logits after each of the given tokens, which follow those already read, `[batch, length, vocabulary]`.
+    pub fn step(&self, tokens: &Sequences, state: &mut DecoderState) -> Result<Tensor<3>, Error> {
+        self.step_last(tokens, tokens.dims()[1], state)
+    }
+
+    /// [`Self::step`], with logits after the last `count` tokens only.
+    pub fn step_last(
+        &self,
+        tokens: &Sequences,
+        count: usize,
+        state: &mut DecoderState,
+    ) -> Result<Tensor<3>, Error> {
+        let length = tokens.dims()[1];
+        Ok(self.logits(self.step_hidden(tokens, state)?.narrow(1, length - count, count)))
+    }
+
+    /// [`Self::step`], with the last layer's states in place of [`Self::logits`], `[batch, length, width]`.
+    pub fn step_hidden(
+        &self,
+        tokens: &Sequences,
+        state: &mut DecoderState,
+    ) -> Result<Tensor<3>, Error> {
+        let (first, length) = (state.length, tokens.dims()[1]);
+        let DecoderState { caches, recurrent, memory, prefixes, .. } = state;
+        let mut tokens = tokens.clone();
+        tokens.prefixes.clone_from(prefixes);
+        let memory = memory.as_ref();
+        let hidden = match (&self.recurrent, recurrent) {
+            (Some(own), Some(state)) => self.recurrent_step(own, &tokens, state, memory, first)?,
+            _ => {
+                let (states, seeds) = (States::Caches(caches), Seeds::new(None));
+                let (path, int8) = (Path::Auto, self.int8().map(|int8| &**int8));
+                self.decode(&tokens, memory, first, seeds, path, states, int8)?
+            }
+        };
+        state.length += length;
+        Ok(hidden)
+    }
 }
 
 impl DecoderState {

@@ -41,6 +41,7 @@ mod sequences;
 mod settings;
 mod shapes;
 mod stack;
+mod state;
 mod sublayer;
 mod together;
 

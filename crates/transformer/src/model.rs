@@ -12,14 +12,9 @@ use whatwhere_kernels::Precision;
 use whatwhere_settings::Refuses;
 
 use crate::{
-    DecoderState, Error, Family, Memory, ModelSettings, Output, OutputTransform, RecurrentModel,
-    Sequences, Stack,
-    block::{BlockCache, Pass},
-    dropout::Seeds,
-    fused, init, parameters,
-    quantized::QuantizedModel,
-    settings::Site,
-    stack::States,
+    Error, Family, Memory, ModelSettings, Output, OutputTransform, RecurrentModel, Sequences,
+    Stack, block::Pass, dropout::Seeds, fused, init, parameters, quantized::QuantizedModel,
+    settings::Site, stack::States,
 };
 
 /// A Transformer of any family.
@@ -219,65 +214,7 @@ impl Model {
         self.decode(tokens, None, 0, seeds, mode.path, states, self.int8.as_deref())
     }
 
-    /// Begins to generate: reads the source, if there is one.
-    pub fn start(&self, source: Option<&Sequences>) -> Result<DecoderState, Error> {
-        self.require_tokens()?;
-        if self.family() == Family::Encoder {
-            let reason = "an encoder fills blanks and does not write; use a decoder";
-            return Err(Error::setting("family", "encoder", reason));
-        }
-        let (seeds, path) = (&mut Seeds::new(None), Path::Auto);
-        let (recurrent, memory) = match &self.recurrent {
-            None => (None, self.memory(source, seeds, path)?),
-            Some(recurrent) => {
-                let (state, memory) = self.recurrent_start(recurrent, source, seeds, path)?;
-                (Some(state), memory)
-            }
-        };
-        let caches = vec![BlockCache::default(); self.settings.decoder_depth()];
-        Ok(DecoderState { caches, recurrent, memory, length: 0, prefixes: None, sources: None })
-    }
-
-    /// Logits after each of the given tokens, which follow those already read, `[batch, length, vocabulary]`.
-    pub fn step(&self, tokens: &Sequences, state: &mut DecoderState) -> Result<Tensor<3>, Error> {
-        self.step_last(tokens, tokens.dims()[1], state)
-    }
-
-    /// [`Self::step`], with logits after the last `count` tokens only.
-    pub fn step_last(
-        &self,
-        tokens: &Sequences,
-        count: usize,
-        state: &mut DecoderState,
-    ) -> Result<Tensor<3>, Error> {
-        let length = tokens.dims()[1];
-        Ok(self.logits(self.step_hidden(tokens, state)?.narrow(1, length - count, count)))
-    }
-
-    /// [`Self::step`], with the last layer's states in place of [`Self::logits`], `[batch, length, width]`.
-    pub fn step_hidden(
-        &self,
-        tokens: &Sequences,
-        state: &mut DecoderState,
-    ) -> Result<Tensor<3>, Error> {
-        let (first, length) = (state.length, tokens.dims()[1]);
-        let DecoderState { caches, recurrent, memory, prefixes, .. } = state;
-        let mut tokens = tokens.clone();
-        tokens.prefixes.clone_from(prefixes);
-        let memory = memory.as_ref();
-        let hidden = match (&self.recurrent, recurrent) {
-            (Some(own), Some(state)) => self.recurrent_step(own, &tokens, state, memory, first)?,
-            _ => {
-                let (states, seeds) = (States::Caches(caches), Seeds::new(None));
-                let (path, int8) = (Path::Auto, self.int8.as_deref());
-                self.decode(&tokens, memory, first, seeds, path, states, int8)?
-            }
-        };
-        state.length += length;
-        Ok(hidden)
-    }
-
-    fn memory(
+    pub(crate) fn memory(
         &self,
         source: Option<&Sequences>,
         seeds: &mut Seeds,

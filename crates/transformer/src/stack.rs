@@ -13,10 +13,11 @@ use whatwhere_attention::{
 
 use crate::{
     Block, Error, Family, ModelSettings, Norm, NormPlace,
-    block::{BlockCache, Pass, State},
+    block::Pass,
     dropout::drop,
     quantized::QuantizedBlock,
     settings::Site,
+    state::{BlockCache, State},
     together::{Sequence, Together},
 };
 

@@ -10,7 +10,7 @@ use whatwhere_attention::{Attention, AttentionLinears, Cache, Input, Path, proje
 use whatwhere_kernels::EXACT_ROWS;
 
 use crate::{
-    DecoderState, Error, Model, Sequences, block::BlockCache, dropout::Seeds, stack::States,
+    DecoderState, Error, Model, Sequences, dropout::Seeds, stack::States, state::BlockCache,
 };
 
 /// New tokens of one sequence, and what was read of it before.

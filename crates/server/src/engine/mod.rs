@@ -10,7 +10,6 @@ mod kept;
 mod probabilities;
 mod sequence;
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests;
 mod thread;
 
