@@ -21,7 +21,7 @@ use rayon::prelude::*;
 use super::{
     Simd,
     gemm::{self, Matrix},
-    matmul::{Accumulate, Matmul},
+    matmul::Matmul,
 };
 use crate::{Pooled, memory::scratch::Buffer};
 
@@ -50,6 +50,7 @@ impl Means {
 
     /// All that this machine can run, the plain one first.
     pub(crate) fn available() -> Vec<Self> {
+        #[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut, reason = "nothing to add"))]
         let mut means = vec![Self::Plain];
         #[cfg(target_arch = "x86_64")]
         if vectors::are_available() {
@@ -147,7 +148,6 @@ fn plain(simd: Simd, product: Matmul) {
         for (copy, values) in [(&mut *x, a), (&mut *y, b)] {
             copy.iter_mut().zip(values).for_each(|(copy, value)| *copy = round(*value));
         }
-        let old: Accumulate = old;
         simd.run(Matmul { rows, cols, inner, a: x, a_row, a_step, b: y, b_row, c, c_row, old });
     });
 }

@@ -1,7 +1,10 @@
 //! Every means against sums in f64 of the rounded values.
 
 use super::*;
-use crate::layer::{bf16_bits, bf16_value};
+use crate::{
+    layer::{bf16_bits, bf16_value},
+    simd::matmul::Accumulate,
+};
 
 /// Numbers whose sizes differ by up to 2³⁰.
 fn numbers(count: usize, seed: u64) -> Vec<f32> {
