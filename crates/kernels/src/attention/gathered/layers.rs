@@ -1,6 +1,6 @@
 //! Which parts of a pattern are computed as tiles of neighbors and which are gathered.
 
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range};
 
 use crate::{
     EXACT_ROWS,
@@ -161,20 +161,17 @@ impl<'a> Layers<'a> {
     /// Joins parts of the same order.
     fn join(parts: Vec<Part<'a>>, queries: &Range<usize>) -> Self {
         let mut neighbors = Vec::new();
-        let mut gathered: Vec<(usize, usize, Vec<Box<dyn Pattern + 'a>>)> = Vec::new();
+        // By step: the largest block, and the patterns.
+        let mut gathered: BTreeMap<usize, (usize, Vec<Box<dyn Pattern + 'a>>)> = BTreeMap::new();
         for Part { pattern, order } in parts {
             match order {
                 Order::Neighbors => neighbors.push(pattern),
                 Order::Gathered { step, block } => {
                     // Beyond all queries no two are a step apart.
                     let step = if step < queries.len() { step.max(1) } else { 1 };
-                    match gathered.iter_mut().find(|(other, ..)| *other == step) {
-                        Some((_, largest, patterns)) => {
-                            *largest = block.max(*largest);
-                            patterns.push(pattern);
-                        }
-                        None => gathered.push((step, block.max(1), vec![pattern])),
-                    }
+                    let (largest, patterns) = gathered.entry(step).or_insert((1, Vec::new()));
+                    *largest = block.max(*largest);
+                    patterns.push(pattern);
                 }
             }
         }
@@ -192,7 +189,7 @@ impl<'a> Layers<'a> {
             },
             gathered: gathered
                 .into_iter()
-                .map(|(step, block, patterns)| {
+                .map(|(step, (block, patterns))| {
                     Layer::new(one(patterns), queries.start, queries.len(), (step, block))
                 })
                 .collect(),
