@@ -142,10 +142,8 @@ impl Backward<'_> {
                 let values = list.rows(head.v, value_dim, &mut values);
                 let value_cols = value_cols.sized(value_dim * TILE);
                 simd.run(Transpose { from: values, width: value_dim, to: value_cols });
-                // Scores that are no product leave gradients of keys transposed, a whole tile of them.
-                let rows = if head.pairwise().is_some() { TILE } else { list.len() };
-                scratch.d_keys.zeroed(rows * width);
-                scratch.d_values.zeroed(list.len() * value_dim);
+                scratch.d_keys.zeroed(TILE * width);
+                scratch.d_values.zeroed(TILE * value_dim);
                 let step = Step {
                     queries: queries.from(first),
                     keys: &keys,
