@@ -115,7 +115,7 @@ fn sparse() -> Vec<Case> {
         against_causal("strided 128", What::Strided, 5.0),
         against_causal("fixed 128, summary 8", What::Fixed, 5.0),
         against_causal("dilated 64, step 8", What::Dilated, 5.0),
-        against_causal("BigBird: window 256, 1 global, 3 random blocks", What::BigBird, 6.0),
+        against_causal("BigBird 256 + 1 + 3", What::BigBird, 6.0),
         Case {
             name: "stride √T, doubling T to 16384".into(),
             ours: both(What::StridedRoot, 16384),

@@ -166,8 +166,9 @@ fn fused_project_all<const N: usize>(
     let mut outs = calls.map(|call| Pooled::uncleared(batch * length * call.to));
     let slices = outs.each_mut().map(|out| &mut **out);
     layer::Linear::forward_all(calls.each_ref(), x.values(), slices).ok()?;
+    let mut widths = calls.iter().map(|call| call.to);
     Some(outs.map(|out| {
-        let to = out.len() / (batch * length).max(1);
+        let to = widths.next().expect("as many calls as outputs");
         untracked(out, [batch, length, to])
     }))
 }

@@ -145,19 +145,19 @@ impl<'a> Reading<'a> {
     pub fn about(&self) -> Vec<String> {
         let settings = &self.run.settings;
         let family = match self.run.model().family() {
-            Family::Decoder => "A decoder",
-            Family::Encoder => "An encoder",
-            Family::EncoderDecoder => "An encoder-decoder",
+            Family::Decoder => "decoder",
+            Family::Encoder => "encoder",
+            Family::EncoderDecoder => "encoder-decoder",
         };
-        let recurrent = settings.model.recurrent;
-        let family = recurrent.map_or_else(
-            || family.to_owned(),
-            |kind| format!("{} {family}", kind.name().to_uppercase()),
-        );
+        let kind = match settings.model.recurrent {
+            Some(cell) => format!("A {} {family}", cell.name().to_uppercase()),
+            None if family.starts_with('e') => format!("An {family}"),
+            None => format!("A {family}"),
+        };
         let (layers, width) = (settings.model.layers, settings.model.width);
         let (count, step) = (self.run.model().size(), self.run.step);
         vec![format!(
-            "{family} of {layers} layers, width {width}, {count} parameters, after {step} updates."
+            "{kind} of {layers} layers, width {width}, {count} parameters, after {step} updates."
         )]
     }
 
