@@ -146,11 +146,7 @@ impl Engine {
         let status = Arc::new(Status::default());
         let its_status = status.clone();
         let thread = std::thread::Builder::new().name("engine".into()).spawn(move || {
-            let work = || thread::work(&run, slots, &inbox, &its_status, &metrics);
-            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
-                its_status.is_dead.store(true, Ordering::SeqCst);
-                its_status.publish(Vec::new());
-            }
+            thread::work(&run, slots, &inbox, &its_status, &metrics);
             // With the inbox everything in it is dropped, and whoever waits for it hears so.
         })?;
         let commands = Mutex::new(Some(sender));

@@ -49,6 +49,8 @@ pub(super) fn work(
         kept: Kept::new(slots),
         jobs: 0,
     };
+    // Declared last, so that it says so before anybody hears of a failure.
+    let _failure = Failure(status);
     let mut is_open = true;
     loop {
         is_open = is_open && thread.receive(inbox);
@@ -56,6 +58,18 @@ pub(super) fn work(
             return;
         }
         thread.turn();
+    }
+}
+
+/// Says that the engine is dead where its thread panics.
+struct Failure<'a>(&'a Status);
+
+impl Drop for Failure<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.is_dead.store(true, Ordering::SeqCst);
+            self.0.publish(Vec::new());
+        }
     }
 }
 
