@@ -1,14 +1,13 @@
 //! Classes as people meet them: from a table to labels with probabilities, on any number of threads, and bad input.
 
-use std::{
-    fs,
-    io::Write,
-    path::Path,
-    process::{Command, Output, Stdio},
-};
+mod common;
+
+use std::{fs, io::Write, path::Path, process::Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
+
+use common::{command, refusal, run, works};
 
 const SMALL: [&str; 16] = [
     "--set",
@@ -28,32 +27,6 @@ const SMALL: [&str; 16] = [
     "--set",
     "training.lr=0.01",
 ];
-
-fn command(folder: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_whatwhere"));
-    command.args(args).current_dir(folder);
-    command
-}
-
-fn run(folder: &Path, args: &[&str]) -> Output {
-    command(folder, args).output().expect("the command starts")
-}
-
-/// Standard output and standard error of a command that must succeed.
-fn works(folder: &Path, args: &[&str]) -> (String, String) {
-    let output = run(folder, args);
-    let error = String::from_utf8(output.stderr).expect("UTF-8");
-    assert!(output.status.success(), "{args:?}: {error}");
-    (String::from_utf8(output.stdout).expect("UTF-8"), error)
-}
-
-/// Standard error of a command that must fail, and print nothing.
-fn refusal(folder: &Path, args: &[&str]) -> String {
-    let output = run(folder, args);
-    assert!(!output.status.success(), "{args:?} must fail");
-    assert!(output.stdout.is_empty(), "{args:?}: stdout is data");
-    String::from_utf8(output.stderr).expect("UTF-8")
-}
 
 fn train<'a>(more: &[&'a str]) -> Vec<&'a str> {
     ["train", "--preset", "classify"].iter().chain(more).chain(&SMALL).copied().collect()

@@ -1,10 +1,10 @@
 //! Comparisons as people and scripts meet them: words, exit codes, files.
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Output},
-};
+mod common;
+
+use std::fs;
+
+use common::{run, text};
 
 /// Small enough for a test.
 const TINY: [&str; 16] = [
@@ -25,15 +25,6 @@ const TINY: [&str; 16] = [
     "--tokens",
     "256",
 ];
-
-fn run(folder: &Path, args: &[&str]) -> Output {
-    let command = env!("CARGO_BIN_EXE_whatwhere");
-    Command::new(command).args(args).current_dir(folder).output().expect("the command starts")
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).expect("the command writes UTF-8")
-}
 
 #[test]
 fn a_comparison_prints_a_table_a_verdict_and_the_path_of_its_report() {

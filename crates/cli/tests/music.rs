@@ -1,16 +1,16 @@
 //! Music from the command line: folders of MIDI files in, MIDI files out.
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Output},
-};
+mod common;
+
+use std::fs;
 
 use tempfile::TempDir;
 use whatwhere_data::{
     music::{Event, Music},
     settings::{Chorales, Midi},
 };
+
+use common::{refusal, works};
 
 const SMALL: [&str; 16] = [
     "--set",
@@ -30,26 +30,6 @@ const SMALL: [&str; 16] = [
     "--set",
     "training.evaluate_batches=1",
 ];
-
-fn run(folder: &Path, args: &[&str]) -> Output {
-    let command = env!("CARGO_BIN_EXE_whatwhere");
-    Command::new(command).args(args).current_dir(folder).output().expect("the command starts")
-}
-
-/// Standard output and standard error of a command that must succeed.
-fn works(folder: &Path, args: &[&str]) -> (String, String) {
-    let output = run(folder, args);
-    let error = String::from_utf8(output.stderr).expect("UTF-8");
-    assert!(output.status.success(), "{args:?}: {error}");
-    (String::from_utf8(output.stdout).expect("UTF-8"), error)
-}
-
-/// Standard error of a command that must fail.
-fn refusal(folder: &Path, args: &[&str]) -> String {
-    let output = run(folder, args);
-    assert!(!output.status.success(), "{args:?} must fail");
-    String::from_utf8(output.stderr).expect("UTF-8")
-}
 
 fn train<'a>(more: &[&'a str]) -> Vec<&'a str> {
     ["train"].iter().chain(more).chain(&SMALL).copied().collect()

@@ -2,12 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod common;
+
 use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     sync::Arc,
 };
 
@@ -16,11 +17,7 @@ use tempfile::TempDir;
 use whatwhere_lab::view::{self, Opening, Parameters, View};
 use whatwhere_training::Run;
 
-fn whatwhere(folder: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_whatwhere"));
-    command.args(args).current_dir(folder);
-    command
-}
+use common::command;
 
 fn trained() -> TempDir {
     let folder = TempDir::new().unwrap();
@@ -37,7 +34,7 @@ fn trained() -> TempDir {
     ];
     let mut args = vec!["train", "--preset", "tiny", "--data", "text.txt", "--out", "runs/one"];
     args.extend(settings.iter().flat_map(|setting| ["--set", setting]));
-    assert!(whatwhere(folder.path(), &args).stderr(Stdio::null()).status().unwrap().success());
+    assert!(command(folder.path(), &args).stderr(Stdio::null()).status().unwrap().success());
     folder
 }
 
@@ -59,7 +56,7 @@ impl Server {
     fn start() -> Self {
         let folder = trained();
         let args = ["serve", "runs/one", "--port", "0", "--runs", "runs"];
-        let mut child = whatwhere(folder.path(), &args)
+        let mut child = command(folder.path(), &args)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()

@@ -2,36 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{
-    fs,
-    io::Write,
-    path::Path,
-    process::{Command, Stdio},
-};
+mod common;
+
+use std::{fs, io::Write, process::Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-fn command(folder: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_whatwhere"));
-    command.args(args).current_dir(folder);
-    command
-}
-
-/// Standard output of a command that must succeed.
-fn out(folder: &Path, args: &[&str]) -> String {
-    let output = command(folder, args).output().unwrap();
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{args:?}: {error}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// Standard error of a command that must fail.
-fn refusal(folder: &Path, args: &[&str]) -> String {
-    let output = command(folder, args).output().unwrap();
-    assert!(!output.status.success(), "{args:?} must fail");
-    String::from_utf8(output.stderr).unwrap()
-}
+use common::{command, out, refusal};
 
 /// Sentences of 2 to 13 words and the same backwards, as Multi30k's files are called.
 fn pairs() -> TempDir {

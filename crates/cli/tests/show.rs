@@ -2,38 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Output, Stdio},
-};
+mod common;
+
+use std::{fs, path::Path, process::Stdio};
 
 use tempfile::TempDir;
 
-fn command(folder: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_whatwhere"));
-    command.args(args).current_dir(folder);
-    command
-}
-
-fn run(folder: &Path, args: &[&str]) -> Output {
-    command(folder, args).output().expect("the command starts")
-}
-
-/// Standard output of a command that must succeed.
-fn out(folder: &Path, args: &[&str]) -> String {
-    let output = run(folder, args);
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{args:?}: {error}");
-    String::from_utf8(output.stdout).expect("the command writes UTF-8")
-}
-
-/// Standard error of a command that must fail, and its code.
-fn refusal(folder: &Path, args: &[&str]) -> (String, Option<i32>) {
-    let output = run(folder, args);
-    assert!(!output.status.success() && output.stdout.is_empty(), "{args:?} must fail");
-    (String::from_utf8(output.stderr).expect("the command writes UTF-8"), output.status.code())
-}
+use common::{command, out, refused};
 
 /// A folder with a small run in `run`.
 fn trained() -> TempDir {
@@ -109,7 +84,7 @@ fn heads_are_measured_over_a_text_or_over_what_was_held_out() {
     assert!(rows[3].starts_with("decoder, uniform"), "{table}");
     let html = fs::read_to_string(at.join("show/heads-run/index.html")).unwrap();
     assert!(html.contains("held-out data") && html.contains("Loss against heads left"));
-    let (error, _) = refusal(at, &["show", "heads", "run", "--held-out", "0"]);
+    let (error, _) = refused(at, &["show", "heads", "run", "--held-out", "0"]);
     assert!(error.contains("expected at least 1 batch"), "{error}");
 }
 
@@ -128,7 +103,7 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
     ];
     for (args, expected, code) in cases {
         let args: Vec<&str> = ["show"].into_iter().chain(args.iter().copied()).collect();
-        let (error, found) = refusal(folder.path(), &args);
+        let (error, found) = refused(folder.path(), &args);
         assert!(error.contains(expected), "{args:?}: {error}");
         assert_eq!(found, Some(code), "{args:?}");
     }

@@ -1,15 +1,19 @@
 //! Training as people meet it: from a text file to an answer, through kills, other thread counts and bad input.
 
+mod common;
+
 use std::{
     fs,
     io::{Read, Write},
     path::Path,
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
     thread,
     time::Duration,
 };
 
 use tempfile::TempDir;
+
+use common::{command, out, refusal, run};
 
 const SMALL: [&str; 14] = [
     "--set",
@@ -27,32 +31,6 @@ const SMALL: [&str; 14] = [
     "--set",
     "training.checkpoint_every=1",
 ];
-
-fn command(folder: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_whatwhere"));
-    command.args(args).current_dir(folder);
-    command
-}
-
-fn run(folder: &Path, args: &[&str]) -> Output {
-    command(folder, args).output().expect("the command starts")
-}
-
-/// Standard output of a command that must succeed.
-fn out(folder: &Path, args: &[&str]) -> String {
-    let output = run(folder, args);
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{args:?}: {error}");
-    String::from_utf8(output.stdout).expect("the command writes UTF-8")
-}
-
-/// Standard error of a command that must fail.
-fn refusal(folder: &Path, args: &[&str]) -> String {
-    let output = run(folder, args);
-    assert!(!output.status.success(), "{args:?} must fail");
-    assert!(output.stdout.is_empty(), "{args:?}: stdout is data");
-    String::from_utf8(output.stderr).expect("the command writes UTF-8")
-}
 
 fn text() -> String {
     "나는 학교에 간다. Attention is what a token looks at, position is where. 한국어도 됩니다!\n"

@@ -2,18 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Output},
-};
+mod common;
+
+use std::fs;
 
 use tempfile::TempDir;
 
-fn run(folder: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_whatwhere"));
-    command.args(args).current_dir(folder).output().expect("the command starts")
-}
+use common::run;
 
 fn trained() -> TempDir {
     let folder = TempDir::new().unwrap();
