@@ -123,6 +123,9 @@ pub(crate) enum To {
     First,
 }
 
+/// Values of a rank that are gathered at a time, 4 MiB.
+const GATHERED: usize = 1 << 20;
+
 /// The values of all ranks one after the other, of which each has so many.
 pub(crate) fn collect(
     ranks: &dyn Ranks,
@@ -130,42 +133,72 @@ pub(crate) fn collect(
     counts: &[usize],
     to: To,
 ) -> Result<Vec<f32>, Error> {
-    /// Values of a rank at a time, 4 MiB.
-    const BUCKET: usize = 1 << 20;
     let (rank, size) = (ranks.rank(), ranks.size());
     let gets = to == To::All || rank == 0;
     let mut all = vec![0.0; if gets { counts.iter().sum() } else { 0 }];
-    let longest = counts.iter().copied().max().unwrap_or_default();
     let mut received = Vec::new();
-    for first in (0..longest).step_by(BUCKET) {
-        let part = |of: usize| first.min(counts[of])..(first + BUCKET).min(counts[of]);
-        let lengths: Vec<usize> = (0..size).map(|of| part(of).len()).collect();
-        let own = &own[part(rank)];
+    for parts in rounds(counts) {
+        let lengths: Vec<usize> = parts.iter().map(Range::len).collect();
+        let own = &own[parts[rank].clone()];
         received.resize(if gets { lengths.iter().sum() } else { 0 }, 0.0);
         match to {
-            To::All => {
-                let counts: Vec<usize> =
-                    lengths.iter().map(|count| count * size_of::<f32>()).collect();
-                let received = bytemuck::cast_slice_mut(&mut received);
-                ranks.all_gather(bytemuck::cast_slice(own), received, &counts)?;
-            }
+            To::All => all_gather(ranks, own, &mut received, &lengths)?,
             To::First => {
                 let mut sent = vec![0; size];
                 sent[0] = own.len();
-                let lengths = if gets { lengths.clone() } else { vec![0; size] };
+                let lengths = if gets { lengths } else { vec![0; size] };
                 all_to_all(ranks, own, &sent, &mut received, &lengths)?;
             }
         }
         if gets {
-            let (mut rest, mut start) = (received.as_slice(), 0);
-            for of in 0..size {
-                let (values, after) = rest.split_at(lengths[of]);
-                all[start + part(of).start..start + part(of).end].copy_from_slice(values);
-                (rest, start) = (after, start + counts[of]);
-            }
+            place(&received, &parts, counts, &mut all);
         }
     }
     Ok(all)
+}
+
+/// Brings to every rank what the others have of `values`: stretches that follow each other, of which each rank owns one.
+pub(crate) fn share(ranks: &dyn Ranks, values: &mut [f32], counts: &[usize]) -> Result<(), Error> {
+    let rank = ranks.rank();
+    let start: usize = counts[..rank].iter().sum();
+    let mut received = Vec::new();
+    for parts in rounds(counts) {
+        let lengths: Vec<usize> = parts.iter().map(Range::len).collect();
+        received.resize(lengths.iter().sum(), 0.0);
+        let own = &values[start + parts[rank].start..start + parts[rank].end];
+        all_gather(ranks, own, &mut received, &lengths)?;
+        place(&received, &parts, counts, values);
+    }
+    Ok(())
+}
+
+/// Which stretch of each rank's values is gathered in each round.
+fn rounds(counts: &[usize]) -> impl Iterator<Item = Vec<Range<usize>>> {
+    let longest = counts.iter().copied().max().unwrap_or_default();
+    (0..longest).step_by(GATHERED).map(|first| {
+        let part = |&count: &usize| first.min(count)..(first + GATHERED).min(count);
+        counts.iter().map(part).collect()
+    })
+}
+
+/// Puts what came in one round where it lies among the values of all ranks.
+fn place(received: &[f32], parts: &[Range<usize>], counts: &[usize], all: &mut [f32]) {
+    let (mut rest, mut start) = (received, 0);
+    for (part, count) in parts.iter().zip(counts) {
+        let (values, after) = rest.split_at(part.len());
+        all[start + part.start..start + part.end].copy_from_slice(values);
+        (rest, start) = (after, start + count);
+    }
+}
+
+fn all_gather(
+    ranks: &dyn Ranks,
+    own: &[f32],
+    received: &mut [f32],
+    lengths: &[usize],
+) -> Result<(), Error> {
+    let bytes: Vec<usize> = lengths.iter().map(|length| length * size_of::<f32>()).collect();
+    ranks.all_gather(bytemuck::cast_slice(own), bytemuck::cast_slice_mut(received), &bytes)
 }
 
 #[cfg(test)]
@@ -184,10 +217,14 @@ mod tests {
             let rank = ranks.rank();
             let own: Vec<f32> = (0..counts[rank]).map(|at| value(rank, at)).collect();
             let get = |to| collect(ranks, &own, &counts, to).unwrap();
-            [get(To::All), get(To::First)]
+            let before: usize = counts[..rank].iter().sum();
+            let mut shared = vec![0.0; expected.len()];
+            shared[before..before + own.len()].copy_from_slice(&own);
+            share(ranks, &mut shared, &counts).unwrap();
+            [get(To::All), get(To::First), shared]
         });
-        for (rank, [everywhere, first]) in all.into_iter().enumerate() {
-            assert!(everywhere == expected);
+        for (rank, [everywhere, first, shared]) in all.into_iter().enumerate() {
+            assert!(everywhere == expected && shared == expected);
             assert!(first == if rank == 0 { expected.as_slice() } else { &[] });
         }
     }

@@ -113,6 +113,12 @@ impl Layout {
         &self.entries[parameter].learning
     }
 
+    /// Whether a parameter is long enough to be gathered by itself, where it lies.
+    pub(crate) fn is_gathered_in_place(&self, parameter: usize) -> bool {
+        let length = self.starts[parameter + 1] - self.starts[parameter];
+        *self.learning(parameter) == Learning::Whole && length > CHUNK
+    }
+
     /// The name of a parameter.
     pub(crate) fn name(&self, parameter: usize) -> &str {
         &self.entries[parameter].name

@@ -55,14 +55,33 @@ impl Slots<'_> {
 
 impl Learner {
     /// After an update of shards: all weights to all ranks.
+    ///
+    /// Matrices are gathered where they lie, one after the other, so that no second copy of the model stands beside it; what is
+    /// short or not a parameter crosses together before.
     pub(crate) fn share_weights(&mut self) -> Result<(), Error> {
         if self.ranks.size() == 1 {
             return Ok(());
         }
+        let small = self.share_small()?;
+        let (ranks, layout) = (&*self.ranks, &self.layout);
+        let adapters = self.trainable.adapters.as_ref();
+        let mut mapper = WeightMapper { ranks, layout, adapters, small, at: 0, failed: Ok(()) };
+        let model = self.model.take().expect("there between updates");
+        self.model = Some(model.map(&mut mapper));
+        mapper.failed
+    }
+
+    /// The short parameters of all ranks, by their numbers, and the matrices of adapters in their places.
+    fn share_small(&mut self) -> Result<HashMap<usize, Vec<f32>>, Error> {
+        let (ranks, layout) = (&*self.ranks, &self.layout);
+        let small = |rank| {
+            let learned = layout.learned(rank).into_iter();
+            learned.filter(|learned| !layout.is_gathered_in_place(learned.parameter))
+        };
         let mut own = Vec::new();
-        // Views share the weights, which the update then could not change in place.
+        // Views share the weights, which could then not be changed in place.
         let views = self.model().views();
-        for Learned { name, parameter, part, .. } in self.layout.learned(self.ranks.rank()) {
+        for Learned { name, parameter, part, .. } in small(ranks.rank()) {
             let adapters = self.trainable.adapters.as_ref();
             let values = match adapters.and_then(|all| all.matrix(&name)) {
                 Some(matrix) => &matrix[part],
@@ -71,23 +90,21 @@ impl Learner {
             own.extend_from_slice(values);
         }
         drop(views);
-        let all = exchange::collect(&*self.ranks, &own, &self.layout.counts(), To::All)?;
+        let owned = |rank| small(rank).map(|learned| learned.part.len()).sum();
+        let counts: Vec<usize> = (0..ranks.size()).map(owned).collect();
+        let all = exchange::collect(ranks, &own, &counts, To::All)?;
         let mut rest = all.as_slice();
-        let mut whole: HashMap<usize, &[f32]> = HashMap::new();
-        for Learned { name, parameter, length, .. } in self.layout.learned(0) {
+        let mut parameters = HashMap::new();
+        for Learned { name, parameter, length, .. } in small(0) {
             let (values, after) = rest.split_at(length);
             rest = after;
             let adapters = self.trainable.adapters.as_mut();
             match adapters.and_then(|all| all.matrix_mut(&name)) {
                 Some(matrix) => matrix.copy_from_slice(values),
-                None => drop(whole.insert(parameter, values)),
+                None => drop(parameters.insert(parameter, values.to_vec())),
             }
         }
-        let adapters = self.trainable.adapters.as_ref();
-        let mut mapper = WeightMapper { layout: &self.layout, adapters, whole, at: 0 };
-        let model = self.model.take().expect("there between updates");
-        self.model = Some(model.map(&mut mapper));
-        Ok(())
+        Ok(parameters)
     }
 
     /// The adapters that rank 0 has.
@@ -172,28 +189,40 @@ impl Adapters {
     }
 }
 
-/// Puts gathered weights into a model.
+/// Puts the weights of all ranks into a model.
 struct WeightMapper<'a> {
+    ranks: &'a dyn Ranks,
     layout: &'a Layout,
     adapters: Option<&'a Adapters>,
-    whole: HashMap<usize, &'a [f32]>,
+    small: HashMap<usize, Vec<f32>>,
     at: usize,
+    failed: Result<(), Error>,
 }
 
 impl ModuleMapper for WeightMapper<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let at = self.at;
         self.at += 1;
-        let values = match self.layout.learning(at) {
-            Learning::Not => None,
-            Learning::Whole => self.whole.get(&at).map(|values| values.to_vec()),
+        let known = match self.layout.learning(at) {
+            Learning::Not => return param,
+            Learning::Whole => self.small.remove(&at),
             Learning::Adapted(_) => {
                 self.adapters.and_then(|adapters| adapters.merged(self.layout.name(at)))
             }
         };
-        let Some(values) = values else { return param };
+        if self.failed.is_err() || known.is_none() && !self.layout.is_gathered_in_place(at) {
+            return param;
+        }
         param.map(|tensor| {
             let (shape, device) = (tensor.shape(), tensor.device());
+            let values = known.unwrap_or_else(|| {
+                let data = tensor.into_data();
+                let mut values: Vec<f32> = data.try_into_vec().expect("parameters are f32");
+                let part = |rank| self.layout.part(rank, at).len();
+                let counts: Vec<usize> = (0..self.ranks.size()).map(part).collect();
+                self.failed = exchange::share(self.ranks, &mut values, &counts);
+                values
+            });
             Tensor::from_data(TensorData::new(values, shape), &device).require_grad()
         })
     }
