@@ -150,24 +150,44 @@ pub(crate) fn collect(
                 all_to_all(ranks, own, &sent, &mut received, &lengths)?;
             }
         }
-        if gets {
-            place(&received, &parts, counts, &mut all);
+        let (mut rest, mut start) = (received.as_slice(), 0);
+        for (part, count) in parts.iter().zip(counts).filter(|_| gets) {
+            let (values, after) = rest.split_at(part.len());
+            all[start + part.start..start + part.end].copy_from_slice(values);
+            (rest, start) = (after, start + count);
         }
     }
     Ok(all)
 }
 
-/// Brings to every rank what the others have of `values`: stretches that follow each other, of which each rank owns one.
-pub(crate) fn share(ranks: &dyn Ranks, values: &mut [f32], counts: &[usize]) -> Result<(), Error> {
-    let rank = ranks.rank();
-    let start: usize = counts[..rank].iter().sum();
-    let mut received = Vec::new();
-    for parts in rounds(counts) {
-        let lengths: Vec<usize> = parts.iter().map(Range::len).collect();
+/// Brings to every rank what the others own of all parameters' values, which lie by their numbers.
+pub(crate) fn share(
+    ranks: &dyn Ranks,
+    layout: &Layout,
+    values: &mut [Vec<f32>],
+) -> Result<(), Error> {
+    let (rank, size) = (ranks.rank(), ranks.size());
+    let shards: Vec<usize> = (0..size).map(|of| layout.shard(of).len()).collect();
+    let (mut own, mut received) = (Vec::new(), Vec::new());
+    for parts in rounds(&shards) {
+        let stretch = |of: usize| {
+            let start = layout.shard(of).start;
+            layout.whole(start + parts[of].start..start + parts[of].end)
+        };
+        own.clear();
+        for (parameter, part) in stretch(rank) {
+            own.extend_from_slice(&values[parameter][part]);
+        }
+        let length = |of: usize| stretch(of).map(|(_, part)| part.len()).sum();
+        let lengths: Vec<usize> = (0..size).map(length).collect();
         received.resize(lengths.iter().sum(), 0.0);
-        let own = &values[start + parts[rank].start..start + parts[rank].end];
-        all_gather(ranks, own, &mut received, &lengths)?;
-        place(&received, &parts, counts, values);
+        all_gather(ranks, &own, &mut received, &lengths)?;
+        let mut rest = received.as_slice();
+        for (parameter, part) in (0..size).flat_map(stretch) {
+            let (found, after) = rest.split_at(part.len());
+            values[parameter][part].copy_from_slice(found);
+            rest = after;
+        }
     }
     Ok(())
 }
@@ -179,16 +199,6 @@ fn rounds(counts: &[usize]) -> impl Iterator<Item = Vec<Range<usize>>> {
         let part = |&count: &usize| first.min(count)..(first + GATHERED).min(count);
         counts.iter().map(part).collect()
     })
-}
-
-/// Puts what came in one round where it lies among the values of all ranks.
-fn place(received: &[f32], parts: &[Range<usize>], counts: &[usize], all: &mut [f32]) {
-    let (mut rest, mut start) = (received, 0);
-    for (part, count) in parts.iter().zip(counts) {
-        let (values, after) = rest.split_at(part.len());
-        all[start + part.start..start + part.end].copy_from_slice(values);
-        (rest, start) = (after, start + count);
-    }
 }
 
 fn all_gather(
@@ -217,14 +227,10 @@ mod tests {
             let rank = ranks.rank();
             let own: Vec<f32> = (0..counts[rank]).map(|at| value(rank, at)).collect();
             let get = |to| collect(ranks, &own, &counts, to).unwrap();
-            let before: usize = counts[..rank].iter().sum();
-            let mut shared = vec![0.0; expected.len()];
-            shared[before..before + own.len()].copy_from_slice(&own);
-            share(ranks, &mut shared, &counts).unwrap();
-            [get(To::All), get(To::First), shared]
+            [get(To::All), get(To::First)]
         });
-        for (rank, [everywhere, first, shared]) in all.into_iter().enumerate() {
-            assert!(everywhere == expected && shared == expected);
+        for (rank, [everywhere, first]) in all.into_iter().enumerate() {
+            assert!(everywhere == expected);
             assert!(first == if rank == 0 { expected.as_slice() } else { &[] });
         }
     }

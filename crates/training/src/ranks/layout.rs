@@ -103,6 +103,14 @@ impl Layout {
         })
     }
 
+    /// [`Self::meeting`], of parameters that learn by themselves.
+    pub(crate) fn whole(
+        &self,
+        stretch: Range<usize>,
+    ) -> impl Iterator<Item = (usize, Range<usize>)> + '_ {
+        self.meeting(stretch).filter(|(at, _)| *self.learning(*at) == Learning::Whole)
+    }
+
     /// All parameters.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
@@ -111,12 +119,6 @@ impl Layout {
     /// How a parameter learns.
     pub(crate) fn learning(&self, parameter: usize) -> &Learning {
         &self.entries[parameter].learning
-    }
-
-    /// Whether a parameter is long enough to be gathered by itself, where it lies.
-    pub(crate) fn is_gathered_in_place(&self, parameter: usize) -> bool {
-        let length = self.starts[parameter + 1] - self.starts[parameter];
-        *self.learning(parameter) == Learning::Whole && length > CHUNK
     }
 
     /// The name of a parameter.

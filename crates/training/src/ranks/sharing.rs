@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::HashMap, ops::Range};
 
 use burn::{
     module::{Module, ModuleMapper, Param},
-    tensor::{Tensor, TensorData},
+    tensor::{Shape, Tensor, TensorData},
 };
 use whatwhere_transformer::{Model, Parameter};
 
@@ -56,55 +56,47 @@ impl Slots<'_> {
 impl Learner {
     /// After an update of shards: all weights to all ranks.
     ///
-    /// Matrices are gathered where they lie, one after the other, so that no second copy of the model stands beside it; what is
-    /// short or not a parameter crosses together before.
+    /// Weights are taken out of the model and put back, so that they are gathered where they lie: a copy of all of them would
+    /// take at two ranks what the optimizer's shards save.
     pub(crate) fn share_weights(&mut self) -> Result<(), Error> {
         if self.ranks.size() == 1 {
             return Ok(());
         }
-        let small = self.share_small()?;
-        let (ranks, layout) = (&*self.ranks, &self.layout);
-        let adapters = self.trainable.adapters.as_ref();
-        let mut mapper = WeightMapper { ranks, layout, adapters, small, at: 0, failed: Ok(()) };
+        self.share_adapters()?;
+        let layout = &self.layout;
         let model = self.model.take().expect("there between updates");
-        self.model = Some(model.map(&mut mapper));
-        mapper.failed
+        let mut taken = Taken { layout, values: Vec::new(), shapes: Vec::new() };
+        let model = model.map(&mut taken);
+        let Taken { mut values, shapes, .. } = taken;
+        exchange::share(&*self.ranks, layout, &mut values)?;
+        let adapters = self.trainable.adapters.as_ref();
+        let values = values.into_iter().zip(shapes).enumerate();
+        self.model = Some(model.map(&mut Put { layout, adapters, values }));
+        Ok(())
     }
 
-    /// The short parameters of all ranks, by their numbers, and the matrices of adapters in their places.
-    fn share_small(&mut self) -> Result<HashMap<usize, Vec<f32>>, Error> {
+    /// After an update of shards: all matrices of adapters to all ranks.
+    fn share_adapters(&mut self) -> Result<(), Error> {
+        let Some(adapters) = &mut self.trainable.adapters else { return Ok(()) };
         let (ranks, layout) = (&*self.ranks, &self.layout);
-        let small = |rank| {
+        let matrices = |rank| {
             let learned = layout.learned(rank).into_iter();
-            learned.filter(|learned| !layout.is_gathered_in_place(learned.parameter))
+            learned.filter(|learned| *layout.learning(learned.parameter) != Learning::Whole)
         };
         let mut own = Vec::new();
-        // Views share the weights, which could then not be changed in place.
-        let views = self.model().views();
-        for Learned { name, parameter, part, .. } in small(ranks.rank()) {
-            let adapters = self.trainable.adapters.as_ref();
-            let values = match adapters.and_then(|all| all.matrix(&name)) {
-                Some(matrix) => &matrix[part],
-                None => &views[parameter].values()[part],
-            };
-            own.extend_from_slice(values);
+        for Learned { name, part, .. } in matrices(ranks.rank()) {
+            own.extend_from_slice(&adapters.matrix(&name).expect("of an adapter")[part]);
         }
-        drop(views);
-        let owned = |rank| small(rank).map(|learned| learned.part.len()).sum();
+        let owned = |rank| matrices(rank).map(|learned| learned.part.len()).sum();
         let counts: Vec<usize> = (0..ranks.size()).map(owned).collect();
         let all = exchange::collect(ranks, &own, &counts, To::All)?;
         let mut rest = all.as_slice();
-        let mut parameters = HashMap::new();
-        for Learned { name, parameter, length, .. } in small(0) {
+        for Learned { name, length, .. } in matrices(0) {
             let (values, after) = rest.split_at(length);
             rest = after;
-            let adapters = self.trainable.adapters.as_mut();
-            match adapters.and_then(|all| all.matrix_mut(&name)) {
-                Some(matrix) => matrix.copy_from_slice(values),
-                None => drop(parameters.insert(parameter, values.to_vec())),
-            }
+            adapters.matrix_mut(&name).expect("of an adapter").copy_from_slice(values);
         }
-        Ok(parameters)
+        Ok(())
     }
 
     /// The adapters that rank 0 has.
@@ -189,41 +181,48 @@ impl Adapters {
     }
 }
 
-/// Puts the weights of all ranks into a model.
-struct WeightMapper<'a> {
-    ranks: &'a dyn Ranks,
+/// Takes what is learned out of a model, by the numbers of parameters, and leaves nothing in its place.
+struct Taken<'a> {
     layout: &'a Layout,
-    adapters: Option<&'a Adapters>,
-    small: HashMap<usize, Vec<f32>>,
-    at: usize,
-    failed: Result<(), Error>,
+    values: Vec<Vec<f32>>,
+    shapes: Vec<Shape>,
 }
 
-impl ModuleMapper for WeightMapper<'_> {
+impl ModuleMapper for Taken<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let at = self.at;
-        self.at += 1;
-        let known = match self.layout.learning(at) {
-            Learning::Not => return param,
-            Learning::Whole => self.small.remove(&at),
-            Learning::Adapted(_) => {
-                self.adapters.and_then(|adapters| adapters.merged(self.layout.name(at)))
-            }
-        };
-        if self.failed.is_err() || known.is_none() && !self.layout.is_gathered_in_place(at) {
+        self.shapes.push(param.val().shape());
+        if *self.layout.learning(self.values.len()) != Learning::Whole {
+            self.values.push(Vec::new());
             return param;
         }
         param.map(|tensor| {
-            let (shape, device) = (tensor.shape(), tensor.device());
-            let values = known.unwrap_or_else(|| {
-                let data = tensor.into_data();
-                let mut values: Vec<f32> = data.try_into_vec().expect("parameters are f32");
-                let part = |rank| self.layout.part(rank, at).len();
-                let counts: Vec<usize> = (0..self.ranks.size()).map(part).collect();
-                self.failed = exchange::share(self.ranks, &mut values, &counts);
-                values
-            });
-            Tensor::from_data(TensorData::new(values, shape), &device).require_grad()
+            let device = tensor.device();
+            self.values.push(tensor.into_data().try_into_vec().expect("parameters are f32"));
+            Tensor::from_data(TensorData::new(Vec::<f32>::new(), [0; D]), &device)
+        })
+    }
+}
+
+/// Puts it back, and what adapters make of the rest.
+struct Put<'a, V> {
+    layout: &'a Layout,
+    adapters: Option<&'a Adapters>,
+    values: V,
+}
+
+impl<V: Iterator<Item = (usize, (Vec<f32>, Shape))>> ModuleMapper for Put<'_, V> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let (at, (values, shape)) = self.values.next().expect("one for each parameter");
+        let values = match self.layout.learning(at) {
+            Learning::Not => return param,
+            Learning::Whole => values,
+            Learning::Adapted(_) => {
+                let merged = self.adapters.and_then(|all| all.merged(self.layout.name(at)));
+                merged.expect("an adapter for what is adapted")
+            }
+        };
+        param.map(|tensor| {
+            Tensor::from_data(TensorData::new(values, shape), &tensor.device()).require_grad()
         })
     }
 }
