@@ -1,10 +1,11 @@
 """Does lm-evaluation-harness measure what the weights say?
 
-    python bench/serving/evaluation.py WHATWHERE RUN
+    python bench/serving/evaluation.py WHATWHERE RUN [--huggingface]
 
 Serves the run, lets lm-eval (`local-completions`, the server's own tokenizer, no torch) ask tasks of a few lines of all three
 kinds, and holds every answer against `whatwhere logits` and `whatwhere generate` on the same run to 1e-4. The run's tokenizer
 must name a token that ends a text.
+With `--huggingface` the run is exported, too, and lm-eval asks transformers (`--model hf`) the same; torch is needed then.
 """
 
 import json
@@ -22,6 +23,7 @@ CLOSE = 1e-4
 CONTEXT = 512
 
 program, run = sys.argv[1], Path(sys.argv[2])
+asks_transformers = "--huggingface" in sys.argv[3:]
 
 CHOICES = [
     ("Which is it: to be", [" or not to be", " and not", "?"], 0),
@@ -94,6 +96,19 @@ for name, task in TASKS.items():
     # JSON is YAML.
     (folder / f"{name}.yaml").write_text(json.dumps(task))
 
+
+def evaluate(model, **model_args):
+    """What the model answers, by task."""
+    return lm_eval.simple_evaluate(
+        model=model,
+        model_args=model_args,
+        tasks=list(TASKS),
+        task_manager=TaskManager(include_path=str(folder), include_defaults=False),
+        bootstrap_iters=0,
+        log_samples=True,
+    )["samples"]
+
+
 server = subprocess.Popen(
     [program, "serve", f"model={run}", "--port", "0", "--context", str(CONTEXT)],
     stdout=subprocess.PIPE,
@@ -102,24 +117,19 @@ server = subprocess.Popen(
 )
 try:
     url = server.stdout.readline().strip()
+
     def encode(text):
         body = {"prompt": text, "add_special_tokens": False}
         return requests.post(f"{url}/tokenize", json=body, timeout=30).json()["tokens"]
 
-    found = lm_eval.simple_evaluate(
-        model="local-completions",
-        model_args={
-            "model": "model",
-            "base_url": f"{url}/v1/completions",
-            "tokenizer_backend": "remote",
-            "max_length": CONTEXT,
-            "num_concurrent": 4,
-        },
-        tasks=list(TASKS),
-        task_manager=TaskManager(include_path=str(folder), include_defaults=False),
-        bootstrap_iters=0,
-        log_samples=True,
-    )["samples"]
+    found = evaluate(
+        "local-completions",
+        model="model",
+        base_url=f"{url}/v1/completions",
+        tokenizer_backend="remote",
+        max_length=CONTEXT,
+        num_concurrent=4,
+    )
     tokens = {text: encode(text) for text in all_texts}
     end = encode(requests.get(f"{url}/tokenizer_info", timeout=30).json()["eos_token"])
 finally:
@@ -143,11 +153,16 @@ for sample in found["choice"]:
         told = log_probabilities(ids[1])[len(ids[0]) - 1 :]
         compare(log, sum(log for log, _ in told), f"{text!r}, {choice!r}")
         expect(is_greedy == all(best for _, best in told), f"{text!r}, {choice!r}: greedy = {is_greedy}")
+
+
+def rolling(sample):
+    answer = sample["resps"][0][0]
+    return answer[0] if isinstance(answer, (list, tuple)) else answer
+
+
 for sample in found["rolling"]:
     text = TEXTS[sample["doc_id"]]
-    answer = sample["resps"][0][0]
-    log = answer[0] if isinstance(answer, (list, tuple)) else answer
-    compare(log, sum(log for log, _ in log_probabilities(end + tokens[text])), repr(text))
+    compare(rolling(sample), sum(log for log, _ in log_probabilities(end + tokens[text])), repr(text))
 for sample in found["writing"]:
     text = PROMPTS[sample["doc_id"]]
     expected = ask("generate", str(run), text, "--temperature", "0", "--tokens", "30", "--stop", "e", "--json")
@@ -155,3 +170,27 @@ for sample in found["writing"]:
     expect(answer == json.loads(expected)["text"], f"{text!r}: {answer!r}, expected {expected}")
     count += 1
 print(f"lm-eval {lm_eval.__version__}: {count} answers as the weights say, within {far:.1e}")
+
+if asks_transformers:
+    exported = folder / "exported"
+    ask("export", str(run), "--to", "huggingface", "--out", str(exported))
+    far, count = 0.0, 0
+    theirs = evaluate("hf", pretrained=str(exported), device="cpu", dtype="float32", max_length=CONTEXT)
+    for task in TASKS:
+        # In the order of the lines, in which neither has to answer.
+        ours, other = ({sample["doc_id"]: sample for sample in samples[task]} for samples in (found, theirs))
+        for line, sample in ours.items():
+            what = f"{task} {line}, transformers"
+            if task == "choice":
+                for (log, greedy), (their_log, their_greedy) in zip(
+                    (answers[0] for answers in sample["resps"]), (answers[0] for answers in other[line]["resps"])
+                ):
+                    compare(log, their_log, what)
+                    expect(greedy == their_greedy, f"{what}: greedy = {greedy}")
+            elif task == "rolling":
+                compare(rolling(sample), rolling(other[line]), what)
+            else:
+                answer, their_answer = sample["resps"][0][0], other[line]["resps"][0][0]
+                expect(answer == their_answer, f"{what}: {answer!r}, expected {their_answer!r}")
+                count += 1
+    print(f"lm-eval {lm_eval.__version__}: {count} answers as transformers' (--model hf), within {far:.1e}")
