@@ -97,10 +97,10 @@ for name, task in TASKS.items():
     (folder / f"{name}.yaml").write_text(json.dumps(task))
 
 
-def evaluate(model, **model_args):
+def evaluate(kind, **model_args):
     """What the model answers, by task."""
     return lm_eval.simple_evaluate(
-        model=model,
+        model=kind,
         model_args=model_args,
         tasks=list(TASKS),
         task_manager=TaskManager(include_path=str(folder), include_defaults=False),
