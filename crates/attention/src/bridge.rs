@@ -54,7 +54,7 @@ impl Operand {
     }
 
     /// Values of one's own, untracked.
-    fn of(values: Pooled) -> Self {
+    pub fn of(values: Pooled) -> Self {
         let length = values.len();
         Self { tracked: None, values: tensor(values, [length]) }
     }

@@ -2,16 +2,15 @@
 
 use std::{borrow::Cow, ops::Range};
 
-use burn::tensor::{Tensor, TensorData};
 use whatwhere_attention::bridge::Operand;
-use whatwhere_kernels::layer::add_to;
+use whatwhere_kernels::{Pooled, layer::add_to};
 
 use super::{
     Ranks,
     layout::Layout,
     tree::{self, Node},
 };
-use crate::{Error, device, optimizer::GradientBuffers};
+use crate::{Error, optimizer::GradientBuffers};
 
 /// Values of a shard that are exchanged at a time, 1 MiB from each rank to each: buffers stay small beside a model, and every
 /// message is long enough for a network.
@@ -31,7 +30,7 @@ pub(crate) fn reduce(
     let nodes: Vec<Vec<Node>> =
         (0..size).map(|of| tree::subtrees(leaves, &tree::held(leaves, of, size))).collect();
     let longest = (0..size).map(|of| layout.shard(of).len()).max().unwrap_or_default();
-    let mut shard = Vec::with_capacity(layout.shard(rank).len());
+    let mut shard = Shard::new(layout, rank);
     let (mut send, mut receive) = (Vec::new(), Vec::new());
     for first in (0..longest).step_by(BUCKET) {
         let bucket = |of: usize| bucket(layout.shard(of), first);
@@ -48,12 +47,11 @@ pub(crate) fn reduce(
         all_to_all(ranks, &send, &sent, &mut receive, &received)?;
         if length > 0 {
             let known: Vec<&Node> = nodes.iter().flatten().collect();
-            shard.extend_from_slice(&finish(leaves, &known, &receive, length));
+            shard.put(layout, bucket(rank), &finish(leaves, &known, &receive, length));
         }
     }
     let names = own.first().map(|(_, gradients)| gradients.names.clone()).unwrap_or_default();
-    drop(own);
-    Ok(of_shard(layout, rank, names, &shard))
+    Ok(shard.gradients(names))
 }
 
 /// Values of a shard from the `first` on, as many as a bucket has.
@@ -81,24 +79,32 @@ fn finish<'a>(leaves: usize, known: &[&Node], sums: &'a [f32], length: usize) ->
     tree::sum(&(0..leaves), &mut find, &mut add)
 }
 
-/// A shard as parts of parameters.
-fn of_shard(layout: &Layout, rank: usize, names: Vec<String>, shard: &[f32]) -> GradientBuffers {
-    let start = layout.shard(rank).start;
-    let mut gradients = GradientBuffers {
-        values: (0..layout.len()).map(|_| Operand::zeros(0)).collect(),
-        parts: vec![0..0; layout.len()],
-        names,
-        ..GradientBuffers::default()
-    };
-    let mut rest = shard;
-    for (parameter, part) in layout.meeting(start..start + shard.len()) {
-        let (values, after) = rest.split_at(part.len());
-        rest = after;
-        let data = TensorData::new(values.to_vec(), [part.len()]);
-        gradients.values[parameter] = Operand::copied(Tensor::<1>::from_data(data, &device::cpu()));
-        gradients.parts[parameter] = part;
+/// Sums of a shard, by the parameters it has parts of.
+struct Shard(Vec<(Range<usize>, Pooled)>);
+
+impl Shard {
+    fn new(layout: &Layout, rank: usize) -> Self {
+        let part = |parameter| layout.part(rank, parameter);
+        let buffer = |part: Range<usize>| (part.clone(), Pooled::uncleared(part.len()));
+        Self((0..layout.len()).map(part).map(buffer).collect())
     }
-    gradients
+
+    /// Takes the sums of a stretch of all gradients that lies in the shard.
+    fn put(&mut self, layout: &Layout, stretch: Range<usize>, sums: &[f32]) {
+        let mut rest = sums;
+        for (parameter, part) in layout.meeting(stretch) {
+            let (values, after) = rest.split_at(part.len());
+            let (whole, buffer) = &mut self.0[parameter];
+            buffer[part.start - whole.start..part.end - whole.start].copy_from_slice(values);
+            rest = after;
+        }
+    }
+
+    fn gradients(self, names: Vec<String>) -> GradientBuffers {
+        let (parts, buffers): (Vec<_>, Vec<_>) = self.0.into_iter().unzip();
+        let values = buffers.into_iter().map(Operand::of).collect();
+        GradientBuffers { values, parts, names, ..GradientBuffers::default() }
+    }
 }
 
 fn all_to_all(
