@@ -282,34 +282,49 @@ impl AllocationController for PooledBytes {
     }
 }
 
-/// A file in memory as the system holds it anyway: nothing is read before it is asked for, and nothing is copied.
+/// A file as the system holds it in memory anyway, read when it is asked for and never copied; or bytes that came without one.
 #[derive(Debug)]
-pub struct Mapped(memmap2::Mmap);
+pub struct Mapped(Held);
+
+#[derive(Debug)]
+enum Held {
+    File(memmap2::Mmap),
+    Bytes(Vec<u8>),
+}
+
+impl From<Vec<u8>> for Mapped {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(Held::Bytes(bytes))
+    }
+}
 
 impl Mapped {
     /// Maps a file, which must not be written to meanwhile: run folders replace theirs by others of the same name.
     pub fn new(file: &File) -> io::Result<Self> {
         // SAFETY: the mapping is only read. Who writes into the file itself meanwhile, against the rule above, changes the
         // numbers that are computed with, and who shortens it ends the program.
-        unsafe { memmap2::Mmap::map(file) }.map(Self)
+        unsafe { memmap2::Mmap::map(file) }.map(|file| Self(Held::File(file)))
     }
 
     /// The whole file.
     pub fn bytes(&self) -> &[u8] {
-        &self.0
+        match &self.0 {
+            Held::File(file) => file,
+            Held::Bytes(bytes) => bytes,
+        }
     }
 
     /// Says that a part will not be needed soon, so that it no longer counts as this process's memory.
     pub fn release(&self, part: Range<usize>) {
         #[cfg(unix)]
-        {
+        if let Held::File(file) = &self.0 {
             // Pages that other parts share stay.
             const PAGE: usize = 1 << 16;
             let (start, end) = (part.start.next_multiple_of(PAGE), part.end / PAGE * PAGE);
-            if start < end && end <= self.0.len() {
+            if start < end && end <= file.len() {
                 let advice = memmap2::UncheckedAdvice::DontNeed;
                 // SAFETY: the mapping is of a file and never written to: what is asked for again is read again.
-                let _ = unsafe { self.0.unchecked_advise_range(advice, start, end - start) };
+                let _ = unsafe { file.unchecked_advise_range(advice, start, end - start) };
             }
         }
         #[cfg(not(unix))]

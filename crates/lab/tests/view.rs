@@ -159,6 +159,28 @@ fn every_family_answers_every_question() {
 }
 
 #[test]
+fn a_run_that_came_as_bytes_answers_as_its_folder_and_fits_into_a_page() {
+    let (folder, run) = trained(&["model.attention.position=polar"]);
+    let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+    let config = String::from_utf8(read("config.toml")).unwrap();
+    let (tokenizer, model) = (read("tokenizer.json"), read("model.safetensors"));
+    let carried = Arc::new(Run::of_files(&config, &tokenizer, model.clone()).unwrap());
+    let place = [("site", "decoder"), ("layer", "1"), ("head", "1"), ("at", "3")];
+    let of = |run| open(run, "attend").answer("split", &Parameters::new(place)).unwrap();
+    assert!(of(&carried) == of(&run));
+    let cut = Run::of_files(&config, &tokenizer, model[..100].to_vec()).unwrap_err();
+    assert!(cut.to_string().contains("100 bytes that are cut short"), "{cut}");
+
+    let alone = || view::alone(b"module", &[("run", folder.path())], "attend</script>");
+    let page = alone().unwrap();
+    assert!(page.contains(">bW9kdWxl</script>") && !page.contains("src="), "all is inside");
+    assert!(page.matches("</script>").count() == 4, "a text cannot end its element");
+    std::fs::write(folder.path().join("import.json"), "{}").unwrap();
+    let refused = alone().unwrap_err().to_string();
+    assert!(refused.contains("has an imported model's files"), "{refused}");
+}
+
+#[test]
 fn tiles_and_rows_are_parts_of_the_models_own_weights() {
     let (_folder, run) = trained(&[]);
     let text = "attendtothisandthat".repeat(11);

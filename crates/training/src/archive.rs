@@ -3,7 +3,7 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap},
-    fs::File,
+    fs::{self, File},
     ops::Range,
     path::{Path, PathBuf},
     sync::Arc,
@@ -81,14 +81,21 @@ impl Archive {
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let file = File::open(path).map_err(Error::file(path, "read"))?;
         let length = file.metadata().map_err(Error::file(path, "read"))?.len();
+        if length < 8 {
+            // Nothing that could be mapped.
+            return Self::of(path, fs::read(path).map_err(Error::file(path, "read"))?.into());
+        }
+        Self::of(path, Mapped::new(&file).map_err(Error::file(path, "read"))?)
+    }
+
+    /// The same of a file that is held; `path` is what messages call it.
+    pub(crate) fn of(path: &Path, file: Mapped) -> Result<Self, Error> {
+        let length = file.bytes().len();
+        let file = Arc::new(file);
         let cut = |found: &dyn std::fmt::Display| Error::Checkpoint {
             path: path.into(),
             found: format!("{length} bytes that are cut short or were never such a file ({found})"),
         };
-        if length < 8 {
-            return Err(cut(&"no header"));
-        }
-        let file = Arc::new(Mapped::new(&file).map_err(Error::file(path, "read"))?);
         let (size, rest) = file.bytes().split_first_chunk().ok_or_else(|| cut(&"no header"))?;
         let size = u64::from_le_bytes(*size);
         let header = usize::try_from(size).ok().and_then(|size| rest.get(..size));

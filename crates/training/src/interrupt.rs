@@ -6,11 +6,13 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+#[cfg(not(target_family = "wasm"))]
 use signal_hook::{
     consts::{SIGINT, SIGTERM, SIGUSR1},
     flag,
 };
 
+#[cfg(not(target_family = "wasm"))]
 use crate::Error;
 
 /// What a shell expects of a process that ended by Ctrl-C: 128 + SIGINT.
@@ -21,6 +23,7 @@ pub const EXIT_CODE: i32 = 130;
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
+    #[cfg(not(target_family = "wasm"))]
     /// Listens for Ctrl-C, SIGTERM and SIGUSR1. SIGHUP is left alone, so that a run under `nohup` outlives its terminal.
     pub fn new() -> Result<Self, Error> {
         let interrupt = Self::default();

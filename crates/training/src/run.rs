@@ -124,6 +124,18 @@ impl Run {
         Ok(Self { settings, imported, tokenizer, step, is_stored_int8, generator })
     }
 
+    /// A run of which three files came as bytes: `config.toml`, `tokenizer.json` and `model.safetensors`.
+    pub fn of_files(config: &str, tokenizer: &[u8], model: Vec<u8>) -> Result<Self, Error> {
+        let path = Path::new("model.safetensors");
+        let settings = RunSettings::read(config, &[])?;
+        let tokenizer = Some(Tokenizer::from_json(tokenizer)?);
+        let archive = Archive::of(path, model.into())?;
+        let step = checkpoint::entry(&archive.metadata, path, "step")?;
+        let model = weights::load(&archive, &settings, Some(Weights::F32))?;
+        let (generator, is_stored_int8) = (generator(&settings, &model), archive.is_int8());
+        Ok(Self { settings, imported: None, tokenizer, step, is_stored_int8, generator })
+    }
+
     /// The same run with int8 weights, the nearest to its own.
     pub fn to_int8(&self) -> Result<Self, Error> {
         Ok(self.with_model(&self.model().to_int8()?))

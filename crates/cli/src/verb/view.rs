@@ -1,4 +1,5 @@
-//! `whatwhere view`: the page with its data inside, for machines without a browser.
+//! `whatwhere view`: the page with its data inside, for machines without a browser, or with the program inside, for browsers
+//! without a machine.
 
 use std::{
     io::{self, Write},
@@ -41,6 +42,10 @@ pub(crate) struct Look {
     /// The run once more, with the text beginning at this position.
     #[arg(long, value_name = "N", default_value_t = 0)]
     first: usize,
+    /// A WebAssembly module of this program, as `.ci/web` makes it: the page then holds it and the runs, reads any text, and
+    /// writes, without a server.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["target", "changes", "first"])]
+    module: Option<PathBuf>,
     /// Where to write the page; a file of this name is replaced.
     #[arg(long, value_name = "FILE")]
     save: PathBuf,
@@ -52,20 +57,10 @@ pub(crate) struct Look {
 pub(crate) fn run(args: &Look) -> anyhow::Result<()> {
     let text = given(args.text.as_deref(), args.file.as_deref())?;
     let text = text.expect("one of the two is required");
-    let plain = Opening { text, target: args.target.clone(), ..Opening::default() };
-    let own = Arc::new(Run::open(&args.run)?);
-    let mut opened = vec![read(&args.run, &own, plain.clone())?];
-    if !args.changes.is_empty() || args.first > 0 {
-        let changed = Opening { changes: args.changes.clone(), first: args.first, ..plain.clone() };
-        opened.push(read(&args.run, &own, changed)?);
-    }
-    for path in &args.beside {
-        let other = Arc::new(Run::open(path)?);
-        opened.push(read(path, &other, plain.clone())?);
-    }
-    let opened: Vec<Opened> =
-        opened.iter().map(|(name, opening, view)| Opened { name, opening, view }).collect();
-    let page = view::save(&opened)?;
+    let page = match &args.module {
+        Some(module) => alone(args, module, &text)?,
+        None => saved(args, text)?,
+    };
     let folder = args.save.parent().filter(|folder| !folder.as_os_str().is_empty());
     if let Some(folder) = folder {
         let unmade = || format!("{} could not be made", folder.display());
@@ -80,7 +75,39 @@ pub(crate) fn run(args: &Look) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The page with answers inside.
+fn saved(args: &Look, text: String) -> anyhow::Result<String> {
+    let plain = Opening { text, target: args.target.clone(), ..Opening::default() };
+    let own = Arc::new(Run::open(&args.run)?);
+    let mut opened = vec![read(&args.run, &own, plain.clone())?];
+    if !args.changes.is_empty() || args.first > 0 {
+        let changed = Opening { changes: args.changes.clone(), first: args.first, ..plain.clone() };
+        opened.push(read(&args.run, &own, changed)?);
+    }
+    for path in &args.beside {
+        let other = Arc::new(Run::open(path)?);
+        opened.push(read(path, &other, plain.clone())?);
+    }
+    let opened: Vec<Opened> =
+        opened.iter().map(|(name, opening, view)| Opened { name, opening, view }).collect();
+    Ok(view::save(&opened)?)
+}
+
+/// The page with the program inside.
+fn alone(args: &Look, module: &Path, text: &str) -> anyhow::Result<String> {
+    let module = std::fs::read(module).with_context(|| module.display().to_string())?;
+    let paths = std::iter::once(&args.run).chain(&args.beside);
+    let named: Vec<(String, &Path)> = paths.map(|path| (name(path), path.as_path())).collect();
+    let runs: Vec<(&str, &Path)> =
+        named.iter().map(|(name, path)| (name.as_str(), *path)).collect();
+    Ok(view::alone(&module, &runs, text)?)
+}
+
 fn read(path: &Path, run: &Arc<Run>, opening: Opening) -> anyhow::Result<(String, Opening, View)> {
     let view = View::open(run, &opening).with_context(|| path.display().to_string())?;
-    Ok((path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into(), opening, view))
+    Ok((name(path), opening, view))
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into()
 }

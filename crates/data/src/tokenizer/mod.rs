@@ -261,7 +261,8 @@ impl Tokenizer {
         self.inner.to_string(true).map_err(refused)
     }
 
-    fn from_json(bytes: &[u8]) -> Result<Self> {
+    /// Reads the text of a `tokenizer.json`.
+    pub fn from_json(bytes: &[u8]) -> Result<Self> {
         let mut inner = parsed(bytes)?;
         // A text that spells "<end>" must not end a document.
         inner.set_encode_special_tokens(true);

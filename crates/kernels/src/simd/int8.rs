@@ -85,7 +85,7 @@ fn add<const R: usize>(
                 });
             },
         ),
-        arch => arch.dispatch(Plain { rows, panels, outs }),
+        _ => simd.run(Plain { rows, panels, outs }),
     }
 }
 

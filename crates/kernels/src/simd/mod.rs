@@ -1,5 +1,5 @@
 //! The vector operations the kernels are made of, each written once over `pulp`'s vectors and run with the
-//! best instruction set of the machine: AVX-512, AVX2, NEON, or plain scalar code.
+//! best instruction set of the machine: AVX-512, AVX2, NEON, WASM's vectors, or plain scalar code.
 //!
 //! This folder holds all `unsafe` of the crate; its operations are safe to call with any slices.
 
@@ -30,13 +30,17 @@ use pulp::{Arch, WithSimd};
 pub struct Simd {
     arch: Arch,
     /// Whether there are products of integers that add as well (AVX-512 VNNI).
+    #[cfg_attr(
+        not(any(target_arch = "x86", target_arch = "x86_64")),
+        expect(dead_code, reason = "asked on x86 alone")
+    )]
     has_vnni: bool,
 }
 
 impl Simd {
     /// The best instruction set of this machine.
     pub fn detect() -> Self {
-        let arch = Arch::new();
+        let arch = best();
         Self { arch, has_vnni: has_vnni(arch) }
     }
 
@@ -61,6 +65,8 @@ impl Simd {
         }
         #[cfg(target_arch = "aarch64")]
         sets.extend(pulp::aarch64::Neon::try_new().map(|set| Self::of(Arch::Neon(set))));
+        #[cfg(target_arch = "wasm32")]
+        sets.extend(pulp::wasm::Simd128::try_new().map(|set| Self::of(Arch::Simd128(set))));
         sets
     }
 
@@ -76,6 +82,8 @@ impl Simd {
             Arch::V4(_) => "AVX-512",
             #[cfg(target_arch = "aarch64")]
             Arch::Neon(_) => "NEON",
+            #[cfg(target_arch = "wasm32")]
+            Arch::Simd128(_) => "SIMD128",
             _ => "other", // pulp's list may grow
         }
     }
@@ -91,8 +99,25 @@ impl Simd {
 
     #[inline(always)]
     pub(crate) fn run<O: WithSimd>(self, operation: O) -> O::Output {
+        // Not pulp's `dispatch`, which has relaxed SIMD in it: a browser without it refuses the whole module.
+        #[cfg(target_arch = "wasm32")]
+        return match self.arch {
+            Arch::Simd128(set) => pulp::Simd::vectorize(set, operation),
+            _ => pulp::Simd::vectorize(pulp::Scalar, operation),
+        };
+        #[cfg(not(target_arch = "wasm32"))]
         self.arch.dispatch(operation)
     }
+}
+
+#[cfg(target_arch = "wasm32")]
+fn best() -> Arch {
+    pulp::wasm::Simd128::try_new().map_or(Arch::Scalar, Arch::Simd128)
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+fn best() -> Arch {
+    Arch::new()
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -1,5 +1,6 @@
 // The page: what is read, which view is shown, and in which language.
 
+import { Alone } from "./alone";
 import { named, plain, type App, type Shown, type View } from "./app";
 import { h, notice, segments, select } from "./dom";
 import { onTheme } from "./color";
@@ -20,8 +21,11 @@ const VIEWS: [Word, View, boolean][] = [
   ["choices", choices, false], ["runs", runs, false],
 ];
 
-const data = document.getElementById("data")?.textContent;
-const source: Source = data ? new Saved(JSON.parse(data)) : new Server();
+/** What the page has inside. */
+const inside = (id: string) => JSON.parse(document.getElementById(id)?.textContent ?? "null");
+
+const [alone, saved] = [inside("alone"), inside("data")];
+const source: Source = alone ? new Alone(alone) : saved ? new Saved(saved) : new Server();
 const app: App = { source, a: null, b: null, saved: [], runs: [] };
 
 const header = h("header", {});
@@ -43,7 +47,7 @@ function head(): void {
       main.focus();
     } }, say("skip")),
     h("span", { class: "brand" }, "what", h("em", {}, "where")),
-    h("nav", { "aria-label": say("views") }, VIEWS.filter(([name]) => name !== "runs" || source.live)
+    h("nav", { "aria-label": say("views") }, VIEWS.filter(([name]) => name !== "runs" || source.folders)
       .map(([name]) => h("a", {
         href: link({ view: name }), "aria-current": name === current ? "page" : false,
       }, say(name)))),
@@ -85,8 +89,25 @@ function reader(): void {
       select(say("run"), app.runs.map((run) => [run, run]), state().run ?? app.runs[0] ?? "",
         (run) => go({ run, layer: null, head: null })),
       h("button", { class: "primary", type: "submit" }, say("read")),
+      app.a?.about.family === "decoder" && h("button", { type: "button", onclick: () => void write(area) }, say("goOnWriting")),
       app.a && h("span", { class: "about" }, app.a.about.words.join(" ")))),
   );
+}
+
+/** Tokens that are written at once. */
+const WRITTEN = 120;
+
+/** Goes on after the text, and reads the whole. */
+async function write(area: HTMLTextAreaElement): Promise<void> {
+  const run = state().run ?? app.runs[0];
+  if (!run) return;
+  main.prepend(busy(say("writing")));
+  try {
+    const more = await source.write(run, area.value, WRITTEN, Number(state().t ?? 0.8), Number(state().p ?? 1));
+    go({ text: area.value + more, at: null, rows: null }, false);
+  } catch (error) {
+    main.replaceChildren(apology(error));
+  }
 }
 
 const opened = new Map<string, Promise<Reading>>();
@@ -184,11 +205,15 @@ async function start(): Promise<void> {
   onTheme(draw);
   try {
     [app.runs, app.saved] = await Promise.all([source.runs(), source.saved()]);
-    await read();
+    if (source.sample && !state().text) go({ text: source.sample });
+    else await read();
   } catch (error) {
     head();
     main.replaceChildren(apology(error));
   }
 }
+
+// For questions by hand: `await whatwhere.choices("position", [["name", "rotary"], ["set", "base=500"]])`.
+Object.assign(globalThis, { whatwhere: source });
 
 void start();

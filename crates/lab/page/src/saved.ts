@@ -1,5 +1,6 @@
 // A page with its data inside.
 
+import { bytes } from "./base64";
 import { unpack } from "./packed";
 import { json, NotSaved, query, type About, type Opening, type Pairs, type Reading, type Source, type Text } from "./source";
 
@@ -12,18 +13,13 @@ interface Data {
 /** Tokens each way that a tile of single tokens has. */
 const CELLS = 128;
 
-function bytes(base64: string): ArrayBuffer {
-  const text = atob(base64);
-  const made = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; i++) made[i] = text.charCodeAt(i);
-  return made.buffer;
-}
-
 const key = (what: string, pairs: Pairs): string =>
   pairs.length ? `${what}?${query(pairs)}` : what;
 
 export class Saved implements Source {
   readonly live = false;
+  readonly folders = false;
+  readonly sample = null;
 
   constructor(private readonly data: Data) {}
 

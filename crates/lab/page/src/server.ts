@@ -45,6 +45,8 @@ const at = (address: string, pairs: Pairs): string =>
 
 export class Server implements Source {
   readonly live = true;
+  readonly folders = true;
+  readonly sample = null;
 
   async runs(): Promise<string[]> {
     return json<{ runs: string[] }>(await fetched("v1/attention")).runs;

@@ -27,17 +27,19 @@ export function changesOf(list: string[], prefix: string): Changes {
 /** How far a slider goes to both sides of what a number is without. */
 const TIMES = 16;
 
-/** A field for every setting; `change` gets those that differ from what they are. */
+/** A field for every setting; `change` gets those that differ from what they are, `move` the same while a slider is held. */
 export function fields(
   settings: Setting[], now: Record<string, unknown>, given: Changes, change: (changes: Changes) => void,
+  move?: (changes: Changes) => void,
 ): HTMLElement {
-  const set = (key: string, value: string, plain: string) => {
+  const set = (key: string, value: string, plain: string, isHeld = false) => {
     const next = { ...given };
     // What belongs to another choice goes with it.
     for (const other of Object.keys(next)) if (other.startsWith(`${key}.`)) delete next[other];
     if (value === plain || value === "") delete next[key];
     else next[key] = value;
-    change(next);
+    if (isHeld) move?.(next);
+    else change(next);
   };
   return h("div", { class: "settings" }, settings.map((setting) => {
     const usual = now[setting.key] ?? setting.default;
@@ -46,7 +48,7 @@ export function fields(
   }));
 }
 
-type Set = (key: string, value: string, plain: string) => void;
+type Set = (key: string, value: string, plain: string, isHeld?: boolean) => void;
 
 function chosen(setting: Setting, usual: unknown, given: Changes, set: Set): HTMLElement[] {
   const plain = typeof usual === "string" ? usual : (usual as { kind?: string } | null)?.kind ?? "";
@@ -84,6 +86,7 @@ function single(setting: Setting, usual: unknown, given: Changes, set: Set): HTM
       oninput: (e: Event) => {
         const size = usual * 2 ** Number((e.target as HTMLInputElement).value);
         box.value = whole ? String(Math.max(1, Math.round(size))) : String(+size.toPrecision(4));
+        set(setting.key, box.value, plain, true);
       },
       onchange: () => set(setting.key, box.value, plain) }));
   }

@@ -1,4 +1,4 @@
-// Where answers come from: a server, or the page's own data. Views know this file and neither of the two.
+// Where answers come from: a server, a module in the page, or answers in it. Views know this file and none of the three.
 
 import { unpack, type Packed } from "./packed";
 
@@ -45,6 +45,10 @@ export interface Choice { name: string; summary: string[]; fields: Setting[] }
 export interface Source {
   /** Whether texts can be read and settings be changed; otherwise there is what was saved. */
   readonly live: boolean;
+  /** Whether there are runs and comparisons of folders. */
+  readonly folders: boolean;
+  /** A text to begin with, where there is none of the reader's. */
+  readonly sample: string | null;
   /** Names of the runs that can be opened. */
   runs(): Promise<string[]>;
   /** What was saved; nothing on a server. */

@@ -3,11 +3,13 @@
 //! A [`View`] is a run that has read a text: its tokens with their surprise, the next token, maps of its heads at any zoom, rows
 //! of them, and scores split into content, position and interaction. [`choices`] answers about encodings and patterns without
 //! a model, [`folder`] about runs and comparisons on disk. A question is a word with [`Parameters`], an [`Answer`] a content
-//! type with bytes; so a server answers them over HTTP and [`save`] writes them into one file, by the same functions.
+//! type with bytes; so a server answers them over HTTP, [`save`] writes them into one file and
+//! `crates/web` answers them in a browser ([`alone`]), by the same functions.
 //!
 //! Every answer is bounded by what was read: a map is asked for in cells, a row as a row, and nothing is as large as a head's
 //! whole map.
 
+mod alone;
 pub mod choices;
 pub mod folder;
 mod opened;
@@ -21,6 +23,7 @@ mod weights;
 
 use serde::Serialize;
 
+pub use alone::alone;
 pub use opened::{MOST_BYTES, Opening, View};
 pub use packed::Packed;
 pub use page::{SCRIPT, STYLE, page};

@@ -6,6 +6,9 @@ pub const SCRIPT: &str = include_str!("../../page/bundle/page.js");
 /// The style.
 pub const STYLE: &str = include_str!("../../page/bundle/page.css");
 
+/// What asks the module in a page without a server, apart from the page.
+const WORKER: &str = include_str!("../../page/bundle/worker.js");
+
 /// The page that asks a server: script and style lie at `page/page.js` and `page/page.css` beside it.
 pub fn page() -> String {
     html(
@@ -16,14 +19,27 @@ pub fn page() -> String {
 
 /// The page with everything inside; `data` is JSON.
 pub(super) fn whole(data: &str) -> String {
-    // Within a script `</` would end it, and `<!--` begin a comment.
-    let data = data.replace('<', "\\u003c");
+    let data = json("data", data);
+    html(&format!("<style>\n{STYLE}</style>"), &format!("{data}\n<script>\n{SCRIPT}</script>"))
+}
+
+/// The page with a module inside, as base64; `within` is JSON.
+pub(super) fn alone(within: &str, module: &str) -> String {
+    let within = json("alone", within);
     html(
         &format!("<style>\n{STYLE}</style>"),
         &format!(
-            "<script id=\"data\" type=\"application/json\">{data}</script>\n<script>\n{SCRIPT}</script>"
+            "{within}\n<script id=\"module\" type=\"text/plain\">{module}</script>\n\
+             <script id=\"worker\" type=\"text/plain\">\n{WORKER}</script>\n<script>\n{SCRIPT}</script>"
         ),
     )
+}
+
+/// JSON in a page.
+fn json(id: &str, json: &str) -> String {
+    // Within a script `</` would end it, and `<!--` begin a comment.
+    let json = json.replace('<', "\\u003c");
+    format!("<script id=\"{id}\" type=\"application/json\">{json}</script>")
 }
 
 fn html(style: &str, script: &str) -> String {

@@ -60,6 +60,8 @@ async function draw(
   const live = app.source.live;
   const length = Number(state()[`${axis}.length`] ?? 256);
   const figures = one.part.querySelector<HTMLElement>(".figures") ?? h("div", { class: "figures" }, busy(say("loading")));
+  const focused = one.part.contains(document.activeElement) ? document.activeElement?.getAttribute("aria-label") : null;
+  const move = latest((changes: Changes) => show(changes));
   one.part.replaceChildren(
     h("h2", {}, say(axis === "position" ? "choices" : "patterns")),
     segments(say(axis === "position" ? "choices" : "patterns"), all.map((c) => [c.name, c.name]), choice.name,
@@ -68,23 +70,42 @@ async function draw(
     live ? h("div", { class: "row top" },
       fields(choice.fields, {}, given, (changes: Changes) => go({
         [`${axis}.set`]: Object.entries(changes).map(([key, value]) => `${key}=${value}`).join(";") || null,
-      })),
+      }), move),
       segments(say("length"), LENGTHS.map((n) => [String(n), String(n)]), String(length),
         (n) => go({ [`${axis}.length`]: n }))) : "",
     figures);
-  try {
-    const pairs: Pairs = [["name", choice.name]];
-    if (live) {
-      for (const [key, value] of Object.entries(given)) pairs.push(["set", `${key}=${value}`]);
-      pairs.push(["length", length]);
+  // A slider that was moved can be moved on.
+  if (focused) one.part.querySelector<HTMLElement>(`input[aria-label="${CSS.escape(focused)}"]`)?.focus();
+  await show(given);
+
+  async function show(changes: Changes): Promise<void> {
+    try {
+      const pairs: Pairs = [["name", choice.name]];
+      if (live) {
+        for (const [key, value] of Object.entries(changes)) pairs.push(["set", `${key}=${value}`]);
+        pairs.push(["length", length]);
+      }
+      const bytes = await app.source.choices(axis, pairs);
+      if (own !== one.turn) return;
+      figures.replaceChildren(...(axis === "position"
+        ? encoding(json<Encoding>(bytes)) : pattern(json<Pattern>(bytes), choice.name)));
+    } catch (error) {
+      if (own === one.turn) figures.replaceChildren(apology(error));
     }
-    const bytes = await app.source.choices(axis, pairs);
-    if (own !== one.turn) return;
-    figures.replaceChildren(...(axis === "position"
-      ? encoding(json<Encoding>(bytes)) : pattern(json<Pattern>(bytes), choice.name)));
-  } catch (error) {
-    if (own === one.turn) figures.replaceChildren(apology(error));
   }
+}
+
+/** Runs one at a time, and of what comes meanwhile the last. */
+function latest<T>(run: (value: T) => Promise<void>): (value: T) => void {
+  const waiting: T[] = [];
+  let running = false;
+  return async (value: T) => {
+    waiting.splice(0, Infinity, value);
+    if (running) return;
+    running = true;
+    for (let [now] = waiting.splice(0); now !== undefined; [now] = waiting.splice(0)) await run(now);
+    running = false;
+  };
 }
 
 /** Words with the addresses in them as links. */
