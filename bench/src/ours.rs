@@ -10,7 +10,7 @@ use whatwhere_kernels::{
         Magnitude, Relative, Score, Shape, alibi_slopes,
         pattern::{Pattern, Tile, visible_pairs},
     },
-    linear_attention::{LinearAttention, LinearGradients},
+    linear_attention::{LinearAttention, LinearGradients, Recurrence, TurnedLinear},
 };
 use whatwhere_random::Random;
 
@@ -42,6 +42,9 @@ pub(crate) enum What {
     Polar,
     Additive,
     Linear,
+    /// With rotary on the numerator.
+    TurnedLinear,
+    Retention,
     Strided,
     StridedRoot,
     Fixed,
@@ -50,7 +53,7 @@ pub(crate) enum What {
 }
 
 impl What {
-    const ALL: [(Self, &str); 16] = [
+    const ALL: [(Self, &str); 18] = [
         (Self::Causal, "causal"),
         (Self::CausalBf16, "causal bf16"),
         (Self::Full, "full"),
@@ -62,6 +65,8 @@ impl What {
         (Self::Polar, "polar"),
         (Self::Additive, "additive"),
         (Self::Linear, "linear"),
+        (Self::TurnedLinear, "turned linear"),
+        (Self::Retention, "retention"),
         (Self::Strided, "strided"),
         (Self::StridedRoot, "strided-root"),
         (Self::Fixed, "fixed"),
@@ -97,7 +102,7 @@ impl Task {
         let pairs = match self.what {
             What::Full => length * length,
             What::Window => WINDOW as f64 * (length - (WINDOW - 1) as f64 / 2.0),
-            What::Additive | What::Linear => return None,
+            What::Additive | What::Linear | What::TurnedLinear | What::Retention => return None,
             What::Strided | What::StridedRoot | What::Fixed | What::Dilated | What::BigBird => {
                 let whole = 0..self.length;
                 let tile = Tile { batch: 0, head: 0, queries: whole.clone(), keys: whole };
@@ -188,7 +193,7 @@ pub(crate) type Results = Vec<(&'static str, Vec<f32>)>;
 impl Problem {
     pub(crate) fn new(task: Task) -> Self {
         let frequencies = match task.what {
-            What::Rotary => Some(Angles::rotary_frequencies(HEAD_DIM, BASE)),
+            What::Rotary | What::TurnedLinear => Some(Angles::rotary_frequencies(HEAD_DIM, BASE)),
             What::Polar => Some(Angles::polar_frequencies(HEAD_DIM, BASE)),
             _ => None,
         };
@@ -208,7 +213,7 @@ impl Problem {
         let shape = self.shape();
         let zeros = |len: usize| vec![0.0; len];
         let gradients = || match self.task.what {
-            What::Linear => {
+            What::Linear | What::TurnedLinear | What::Retention => {
                 let (q, k, v) = (zeros(shape.q_len()), zeros(shape.k_len()), zeros(shape.v_len()));
                 Learned::Linear(LinearGradients { q, k, v })
             }
@@ -231,6 +236,29 @@ impl Problem {
             linear.forward_into(&inputs, out, sums)?;
             if let Some(Learned::Linear(d)) = learned {
                 linear.backward_into(&inputs, out, sums, self.get("d_out"), d)?;
+            }
+            return Ok(());
+        }
+        if self.task.what == What::TurnedLinear {
+            let linear = LinearAttention::new(self.shape(), true);
+            let turned = TurnedLinear::new(linear, &self.attention(&[]));
+            turned.forward_into(&inputs, out, sums)?;
+            if let Some(Learned::Linear(d)) = learned {
+                let made = turned.backward(&inputs, out, sums, self.get("d_out"))?;
+                *d = LinearGradients { q: made.q, k: made.k, v: made.v };
+            }
+            return Ok(());
+        }
+        if self.task.what == What::Retention {
+            let decays: Vec<f32> = (0..HEADS)
+                .flat_map(|head| std::iter::repeat_n(decay(head), self.task.length))
+                .collect();
+            let call = Recurrence { decay: Some(&decays), ..Recurrence::new(self.shape()) };
+            let start = vec![0.0; call.state_len()];
+            *out = call.forward(&mut start.clone(), &inputs)?;
+            if let Some(Learned::Linear(d)) = learned {
+                let made = call.backward(&start, &inputs, self.get("d_out"))?;
+                *d = LinearGradients { q: made.q, k: made.k, v: made.v };
             }
             return Ok(());
         }
@@ -309,7 +337,7 @@ impl Problem {
                 attention.relative_values = Some(relative(self.get("values")));
             }
             What::Additive => attention.score = Score::Additive { weight: self.get("weight") },
-            What::Rotary => {
+            What::Rotary | What::TurnedLinear => {
                 attention.features =
                     self.feature(FeatureKind::Rotary { layout: Layout::HalfSplit });
             }
@@ -381,6 +409,11 @@ fn tensors(task: Task) -> Vec<Tensor> {
         _ => {}
     }
     tensors
+}
+
+/// The logarithm of what remains of retention's state after a token.
+fn decay(head: usize) -> f32 {
+    (-(2f64.powi(-5 - head as i32))).ln_1p() as f32
 }
 
 /// `len` normally distributed numbers around 0, the same on every run.
