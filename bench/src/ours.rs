@@ -10,11 +10,11 @@ use whatwhere_kernels::{
         Magnitude, Relative, Score, Shape, alibi_slopes,
         pattern::{Pattern, Tile, visible_pairs},
     },
-    linear_attention::{LinearAttention, LinearGradients, Recurrence, TurnedLinear},
+    linear_attention::LinearGradients,
 };
 use whatwhere_random::Random;
 
-use crate::agree::TOLERANCE;
+use crate::{agree::TOLERANCE, linear};
 
 pub(crate) const HEADS: usize = 8;
 const HEAD_DIM: usize = 64;
@@ -231,36 +231,12 @@ impl Problem {
     pub(crate) fn run_into(&self, buffers: &mut Buffers) -> Result<(), Error> {
         let inputs = Inputs { q: self.get("q"), k: self.get("k"), v: self.get("v") };
         let Buffers { out, sums, learned, bias } = buffers;
-        if self.task.what == What::Linear {
-            let linear = LinearAttention::new(self.shape(), true);
-            linear.forward_into(&inputs, out, sums)?;
-            if let Some(Learned::Linear(d)) = learned {
-                linear.backward_into(&inputs, out, sums, self.get("d_out"), d)?;
-            }
-            return Ok(());
-        }
-        if self.task.what == What::TurnedLinear {
-            let linear = LinearAttention::new(self.shape(), true);
-            let turned = TurnedLinear::new(linear, &self.attention(&[]));
-            turned.forward_into(&inputs, out, sums)?;
-            if let Some(Learned::Linear(d)) = learned {
-                let made = turned.backward(&inputs, out, sums, self.get("d_out"))?;
-                *d = LinearGradients { q: made.q, k: made.k, v: made.v };
-            }
-            return Ok(());
-        }
-        if self.task.what == What::Retention {
-            let decays: Vec<f32> = (0..HEADS)
-                .flat_map(|head| std::iter::repeat_n(decay(head), self.task.length))
-                .collect();
-            let call = Recurrence { decay: Some(&decays), ..Recurrence::new(self.shape()) };
-            let start = vec![0.0; call.state_len()];
-            *out = call.forward(&mut start.clone(), &inputs)?;
-            if let Some(Learned::Linear(d)) = learned {
-                let made = call.backward(&start, &inputs, self.get("d_out"))?;
-                *d = LinearGradients { q: made.q, k: made.k, v: made.v };
-            }
-            return Ok(());
+        if matches!(self.task.what, What::Linear | What::TurnedLinear | What::Retention) {
+            let gradients = match learned {
+                Some(Learned::Linear(d)) => Some(d),
+                _ => None,
+            };
+            return linear::run(self, &inputs, out, sums, gradients);
         }
         let table = self.table();
         let attention = self.attention(&table);
@@ -321,7 +297,7 @@ impl Problem {
         results
     }
 
-    fn attention<'a>(&'a self, table: &'a [f32]) -> Attention<'a> {
+    pub(crate) fn attention<'a>(&'a self, table: &'a [f32]) -> Attention<'a> {
         let mut attention = Attention::new(self.shape(), &*self.pattern);
         match self.task.what {
             What::T5 | What::Alibi => {
@@ -352,7 +328,7 @@ impl Problem {
         attention
     }
 
-    fn shape(&self) -> Shape {
+    pub(crate) fn shape(&self) -> Shape {
         Shape::square(1, HEADS, self.task.length, HEAD_DIM)
     }
 
@@ -361,7 +337,7 @@ impl Problem {
         self.angles.iter().cloned().map(feature).collect()
     }
 
-    fn get(&self, name: &str) -> &[f32] {
+    pub(crate) fn get(&self, name: &str) -> &[f32] {
         &self.tensor(name).values
     }
 
@@ -409,11 +385,6 @@ fn tensors(task: Task) -> Vec<Tensor> {
         _ => {}
     }
     tensors
-}
-
-/// The logarithm of what remains of retention's state after a token.
-fn decay(head: usize) -> f32 {
-    (-(2f64.powi(-5 - head as i32))).ln_1p() as f32
 }
 
 /// `len` normally distributed numbers around 0, the same on every run.

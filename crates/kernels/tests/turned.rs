@@ -161,8 +161,8 @@ fn run(
     d_out: &[f32],
 ) -> (Vec<f32>, TurnedGradients) {
     let (mut out, mut normalizer) = (vec![7.0; shape.out_len()], vec![7.0; shape.rows()]);
-    turned.forward_into(inputs, &mut out, &mut normalizer).unwrap();
-    let gradients = turned.backward(inputs, &out, &normalizer, d_out).unwrap();
+    turned.forward_into(inputs, &mut out, &mut normalizer).expect("the call is right");
+    let gradients = turned.backward(inputs, &out, &normalizer, d_out).expect("the same");
     (out, gradients)
 }
 
