@@ -86,7 +86,9 @@ fn int8_weights_compute_with_the_numbers_they_say() {
             [&int8, &f32, &model].map(|model| logits(model, source.as_ref(), &tokens));
         let (off, cost) = (far(&found, &want), far(&found, &exact));
         assert!(off < ROUNDED, "{what}: {off}");
-        assert!(cost > 0.0 && cost < 0.2, "{what}: {cost}");
+        // A state adds up what rounding does to each of its tokens.
+        let most = if what.contains("mixing") { 0.3 } else { 0.2 };
+        assert!(cost > 0.0 && cost < most, "{what}: {cost}");
         // The same weights under the same settings, which share them.
         let again = int8.with_settings(model.settings()).unwrap();
         assert!(again.is_int8());
