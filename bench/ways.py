@@ -169,6 +169,51 @@ def linear(t):
     return (mixed[..., :-1] / (mixed[..., -1:] + 1e-6)).flatten(2, 3)
 
 
+def turned_linear(t):
+    """Rotary on the numerator; the denominator as it is."""
+
+    def chunks(x):
+        return x.unflatten(2, (-1, CHUNK))
+
+    def turned(x):
+        a, b = x.chunk(2, -1)
+        return x * t["cos"] + torch.cat([-b, a], -1) * t["sin"]
+
+    q, k = F.elu(t["q"]) + 1, F.elu(t["k"]) + 1
+    sums = (q * k.cumsum(2)).sum(-1, keepdim=True) + 1e-6
+    q, k, v = chunks(turned(q)), chunks(turned(k)), chunks(t["v"])
+    each = k.transpose(-1, -2) @ v
+    before = each.cumsum(2) - each
+    mixed = q @ before + (q @ k.transpose(-1, -2)).tril() @ v
+    return mixed.flatten(2, 3) / sums
+
+
+# Retention, causal.
+
+
+def retention_constants(places):
+    decay = torch.log1p(-(2.0 ** (-5 - torch.arange(8, dtype=torch.float64))))[:, None]
+    within = torch.arange(CHUNK)
+    back = (within[:, None] - within).tril()
+    pairs = (back * decay[..., None]).exp().tril()
+    up, down = ((within + 1) * decay).exp(), ((CHUNK - 1 - within) * decay).exp()
+    every = (CHUNK * decay).exp()[..., None]
+    names = {"pairs": pairs, "up": up[..., None], "down": down[..., None], "every": every}
+    return {name: tensor.float() for name, tensor in names.items()}
+
+
+def retention(t):
+    """Chunk by chunk: the state fades from one to the next, the keys of the same chunk pair by pair."""
+    q, k, v = ((t[name]).unflatten(2, (-1, CHUNK)).unbind(2) for name in "qkv")
+    state, out = torch.zeros(1, 8, 64, 64), []
+    for one_q, one_k, one_v in zip(q, k, v):
+        one_q = one_q * 0.125
+        inside = (one_q @ one_k.transpose(-1, -2)) * t["pairs"]
+        out.append((one_q * t["up"]) @ state + inside @ one_v)
+        state = state * t["every"] + (one_k * t["down"]).transpose(-1, -2) @ one_v
+    return torch.cat(out, 2)
+
+
 KINDS = {
     "causal": (nothing, {"SDPA": causal}),
     "causal bf16": (nothing, {"SDPA": causal}),
@@ -189,4 +234,12 @@ KINDS = {
     ),
     "additive compiled": (nothing, {"compiled broadcast": compiled(additive)}),
     "linear": (nothing, {"chunks": linear, "compiled chunks": compiled(linear)}),
+    "turned linear": (
+        rotary_angles,
+        {"chunks": turned_linear, "compiled chunks": compiled(turned_linear)},
+    ),
+    "retention": (
+        retention_constants,
+        {"chunks": retention, "compiled chunks": compiled(retention)},
+    ),
 }

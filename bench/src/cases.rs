@@ -88,7 +88,11 @@ pub(crate) fn cases() -> Vec<Case> {
         measure: Measure::Time,
         target: Some(5.0),
     });
-    cases.push(against_torch("linear mixing, in chunks", linear, "linear", None));
+    cases.push(against_torch("linear mixing, in chunks", linear, "linear", Some(2.0)));
+    let turned = both(What::TurnedLinear, 8192);
+    cases.push(against_torch("linear mixing, rotary", turned, "turned linear", Some(2.0)));
+    let retention = both(What::Retention, 8192);
+    cases.push(against_torch("retention, in chunks", retention, "retention", Some(2.0)));
     cases.extend(memory());
     cases
 }

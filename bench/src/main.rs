@@ -8,6 +8,7 @@ mod against;
 mod agree;
 mod burn;
 mod cases;
+mod linear;
 mod measure;
 mod memory;
 mod ours;

@@ -10,11 +10,11 @@ use whatwhere_kernels::{
         Magnitude, Relative, Score, Shape, alibi_slopes,
         pattern::{Pattern, Tile, visible_pairs},
     },
-    linear_attention::{LinearAttention, LinearGradients},
+    linear_attention::LinearGradients,
 };
 use whatwhere_random::Random;
 
-use crate::agree::TOLERANCE;
+use crate::{agree::TOLERANCE, linear};
 
 pub(crate) const HEADS: usize = 8;
 const HEAD_DIM: usize = 64;
@@ -42,6 +42,9 @@ pub(crate) enum What {
     Polar,
     Additive,
     Linear,
+    /// With rotary on the numerator.
+    TurnedLinear,
+    Retention,
     Strided,
     StridedRoot,
     Fixed,
@@ -50,7 +53,7 @@ pub(crate) enum What {
 }
 
 impl What {
-    const ALL: [(Self, &str); 16] = [
+    const ALL: [(Self, &str); 18] = [
         (Self::Causal, "causal"),
         (Self::CausalBf16, "causal bf16"),
         (Self::Full, "full"),
@@ -62,6 +65,8 @@ impl What {
         (Self::Polar, "polar"),
         (Self::Additive, "additive"),
         (Self::Linear, "linear"),
+        (Self::TurnedLinear, "turned linear"),
+        (Self::Retention, "retention"),
         (Self::Strided, "strided"),
         (Self::StridedRoot, "strided-root"),
         (Self::Fixed, "fixed"),
@@ -97,7 +102,7 @@ impl Task {
         let pairs = match self.what {
             What::Full => length * length,
             What::Window => WINDOW as f64 * (length - (WINDOW - 1) as f64 / 2.0),
-            What::Additive | What::Linear => return None,
+            What::Additive | What::Linear | What::TurnedLinear | What::Retention => return None,
             What::Strided | What::StridedRoot | What::Fixed | What::Dilated | What::BigBird => {
                 let whole = 0..self.length;
                 let tile = Tile { batch: 0, head: 0, queries: whole.clone(), keys: whole };
@@ -188,7 +193,7 @@ pub(crate) type Results = Vec<(&'static str, Vec<f32>)>;
 impl Problem {
     pub(crate) fn new(task: Task) -> Self {
         let frequencies = match task.what {
-            What::Rotary => Some(Angles::rotary_frequencies(HEAD_DIM, BASE)),
+            What::Rotary | What::TurnedLinear => Some(Angles::rotary_frequencies(HEAD_DIM, BASE)),
             What::Polar => Some(Angles::polar_frequencies(HEAD_DIM, BASE)),
             _ => None,
         };
@@ -208,7 +213,7 @@ impl Problem {
         let shape = self.shape();
         let zeros = |len: usize| vec![0.0; len];
         let gradients = || match self.task.what {
-            What::Linear => {
+            What::Linear | What::TurnedLinear | What::Retention => {
                 let (q, k, v) = (zeros(shape.q_len()), zeros(shape.k_len()), zeros(shape.v_len()));
                 Learned::Linear(LinearGradients { q, k, v })
             }
@@ -226,13 +231,12 @@ impl Problem {
     pub(crate) fn run_into(&self, buffers: &mut Buffers) -> Result<(), Error> {
         let inputs = Inputs { q: self.get("q"), k: self.get("k"), v: self.get("v") };
         let Buffers { out, sums, learned, bias } = buffers;
-        if self.task.what == What::Linear {
-            let linear = LinearAttention::new(self.shape(), true);
-            linear.forward_into(&inputs, out, sums)?;
-            if let Some(Learned::Linear(d)) = learned {
-                linear.backward_into(&inputs, out, sums, self.get("d_out"), d)?;
-            }
-            return Ok(());
+        if matches!(self.task.what, What::Linear | What::TurnedLinear | What::Retention) {
+            let gradients = match learned {
+                Some(Learned::Linear(d)) => Some(d),
+                _ => None,
+            };
+            return linear::run(self, &inputs, out, sums, gradients);
         }
         let table = self.table();
         let attention = self.attention(&table);
@@ -293,7 +297,7 @@ impl Problem {
         results
     }
 
-    fn attention<'a>(&'a self, table: &'a [f32]) -> Attention<'a> {
+    pub(crate) fn attention<'a>(&'a self, table: &'a [f32]) -> Attention<'a> {
         let mut attention = Attention::new(self.shape(), &*self.pattern);
         match self.task.what {
             What::T5 | What::Alibi => {
@@ -309,7 +313,7 @@ impl Problem {
                 attention.relative_values = Some(relative(self.get("values")));
             }
             What::Additive => attention.score = Score::Additive { weight: self.get("weight") },
-            What::Rotary => {
+            What::Rotary | What::TurnedLinear => {
                 attention.features =
                     self.feature(FeatureKind::Rotary { layout: Layout::HalfSplit });
             }
@@ -324,7 +328,7 @@ impl Problem {
         attention
     }
 
-    fn shape(&self) -> Shape {
+    pub(crate) fn shape(&self) -> Shape {
         Shape::square(1, HEADS, self.task.length, HEAD_DIM)
     }
 
@@ -333,7 +337,7 @@ impl Problem {
         self.angles.iter().cloned().map(feature).collect()
     }
 
-    fn get(&self, name: &str) -> &[f32] {
+    pub(crate) fn get(&self, name: &str) -> &[f32] {
         &self.tensor(name).values
     }
 

@@ -113,7 +113,7 @@ impl Cache {
             }
         }
         if let Some(State { sums, total }) = &mut self.state {
-            for tensor in [sums, total] {
+            for tensor in std::iter::once(sums).chain(total) {
                 let rows = tensor.dims()[2];
                 *tensor = reordered(tensor, order, rows);
             }

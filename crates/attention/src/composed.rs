@@ -50,6 +50,12 @@ pub(crate) fn visible(call: &Call, q: &Tensor<4>, k: &Tensor<4>) -> Tensor<4, Bo
     Grid::new(call, q, k).visible(call)
 }
 
+/// Queries or keys from position `first` on, with what the features of a call make of them.
+pub(crate) fn turned(call: &Call, x: Tensor<4>, first: usize, is_key: bool) -> Tensor<4> {
+    let grid = Grid::new(call, &x, &x);
+    grid.features(call, x, first, is_key)
+}
+
 /// Each key head once for every query head that reads it.
 pub(crate) fn repeat_heads(x: Tensor<4>, heads: usize) -> Tensor<4> {
     let [batch, kv_heads, length, dim] = x.dims();

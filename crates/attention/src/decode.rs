@@ -3,7 +3,10 @@
 use burn::tensor::Tensor;
 use whatwhere_settings::Refuses;
 
-use crate::{Attention, Cache, Error, Input, Path, mixing::MixingLayer as _, projected::Project};
+use crate::{
+    Attention, Cache, Error, Input, Path, layer::sizes, mixing::MixingLayer as _,
+    projected::Project, recurrence::Gates,
+};
 
 /// The projections of a layer: its own, or int8 copies of them.
 #[derive(Clone, Copy, Debug)]
@@ -117,17 +120,26 @@ impl Attention {
         let kept = match (made, &cache.kept) {
             (Some((k, v)), _) if input.memory.is_none() => {
                 let first = cache.length();
-                if let Some(decode) = self.mixing.decode() {
+                if self.mixing.keeps_state() {
                     cache.advance(k.dims()[2]);
-                    return Ok(self.join(decode(&mut cache.state, q, k, v)));
+                    let call = self.call(
+                        &Input { key_lengths: None, ..input.clone() },
+                        first,
+                        first,
+                        sizes(&q, &k),
+                    )?;
+                    let gates = self.mixing.gates(&input.x, input.way());
+                    let mix = self.mixing_of(input, &call, &gates);
+                    return Ok(self.join(self.mixing.step(mix, &mut cache.state, q, k, v)?));
                 }
                 // A prefix stays visible, however far.
                 let reach = self.settings().pattern.reach().filter(|_| input.prefixes.is_none());
                 let kept = cache.append(k, v, reach)?;
                 let Some(tokens) = cache.with_tokens(input.tokens.as_deref(), kept.first) else {
-                    return self.mix(input, first, q, kept);
+                    return self.mix(input, first, q, kept, &Gates::default());
                 };
-                return self.mix(&Input { tokens: Some(tokens), ..input.clone() }, first, q, kept);
+                let input = Input { tokens: Some(tokens), ..input.clone() };
+                return self.mix(&input, first, q, kept, &Gates::default());
             }
             (Some((k, v)), _) => cache.hold(k, v),
             (None, Some(kept)) => kept.clone(),
@@ -136,6 +148,6 @@ impl Attention {
                 return Err(Error::setting("own", "none", reason));
             }
         };
-        self.mix(input, input.first, q, kept)
+        self.mix(input, input.first, q, kept, &Gates::default())
     }
 }

@@ -27,6 +27,7 @@ use crate::{
     position::{PositionLayer, PositionModule},
     projected::Project,
     qk_norm::normed,
+    recurrence::Gates,
     score::{ScoreLayer, ScoreModule},
     slot::{Owner, Slot},
 };
@@ -52,7 +53,7 @@ pub struct Attention {
     pub pattern: Option<CenterLayer>,
     /// The encodings' parameters.
     pub position: Vec<PositionModule>,
-    /// How weights are made; it learns nothing.
+    /// How weights are made, with the gates that it learns.
     pub mixing: MixingModule,
     #[module(skip)]
     settings: AttentionSettings,
@@ -119,6 +120,7 @@ impl Attention {
         let AttentionLinears { query, key, value, output } = linears;
         let (way, own) = (input.way(), input.memory.is_none() && input.past.is_none());
         let (memory, first_key) = memory(&mut input);
+        let gates = self.mixing.gates(&memory, way);
         let [q, k, v] = match own {
             true => P::project_all([query, key, value], memory, way),
             false => {
@@ -128,7 +130,7 @@ impl Attention {
         };
         let (q, k) = (self.as_queries(q), self.as_keys(k));
         let v = self.split(v, self.sizes.kv_heads);
-        let mixed = self.mix(&input, input.first, q, Kept::whole(k, v, first_key))?;
+        let mixed = self.mix(&input, input.first, q, Kept::whole(k, v, first_key), &gates)?;
         Ok(output.project(mixed, way))
     }
 
@@ -139,18 +141,25 @@ impl Attention {
         first_query: usize,
         q: Tensor<4>,
         Kept { keys: k, values: v, count, first: first_key, .. }: Kept,
+        gates: &Gates,
     ) -> Result<Tensor<3>, Error> {
         let sizes = Sizes { keys: count, ..sizes(&q, &k) };
         let mut call = self.call(input, first_query, first_key, sizes)?;
         self.add_key_terms(&mut call, input, &k);
         call.capacity = Some(k.dims()[2]);
-        let mix = Mix {
-            call: &call,
-            path: input.path,
-            causal: self.settings.pattern.is_causal(),
-            key_lengths: input.key_lengths.as_deref(),
-        };
+        let mix = self.mixing_of(input, &call, gates);
         Ok(self.join(self.mixing.attend(mix, q, k, v)?))
+    }
+
+    /// What the layer's mixing needs of a call.
+    pub(crate) fn mixing_of<'a>(
+        &self,
+        input: &'a Input,
+        call: &'a Call,
+        gates: &'a Gates,
+    ) -> Mix<'a> {
+        let causal = self.settings.pattern.is_causal();
+        Mix { call, path: input.path, causal, key_lengths: input.key_lengths.as_deref(), gates }
     }
 
     /// `[batch, heads, queries, head_dim]`, ready to be compared.
@@ -286,6 +295,10 @@ impl Attention {
         {
             let reason = "its state sums all keys, or all up to the query";
             return Err(Error::combination(self.settings.mixing.name(), what, reason));
+        }
+        if self.settings.mixing.is_causal() && input.memory.is_some() {
+            let reason = "its state is carried from token to token, and a memory's tokens are not those of x";
+            return Err(Error::combination(self.settings.mixing.name(), "a memory", reason));
         }
         // burn 0.22.1's matrix product reads out of bounds for a batch of 0.
         let right = width == self.sizes.width && batch > 0;

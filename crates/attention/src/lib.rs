@@ -26,7 +26,7 @@
 //! | `score` | `scaled_dot`, `dot`, `general`, `additive`, `cosine`; `soft_cap` on any |
 //! | `pattern` | `full`, `causal`, `window`, `dilated`, `strided`, `fixed`, `random`, `global`, `prefix`, `document`, `predicted` (Luong's local-p), `and`, `or` |
 //! | `position` | `none`, `sinusoidal`, `learned`, `shaw`, `transformer_xl`, `disentangled`, `rotary`, `polar`, `single_angle`, `alibi`, `t5`; one or a list |
-//! | `mixing` | `softmax`, `linear` |
+//! | `mixing` | `softmax`, `linear` (feature maps elu + 1, relu, exp, softmax, identity), `retention`, `gated_linear`, `delta`, `gated_delta` |
 //! | `heads`, `kv_heads` | equal: multi-head; 1 key head: multi-query; between: grouped |
 //!
 //! # What and where
@@ -88,10 +88,14 @@ pub mod position;
 #[cfg(feature = "burn")]
 pub mod projected;
 mod qk_norm;
+#[cfg(feature = "burn")]
+mod recurrence;
 mod scaling;
 pub mod score;
 mod settings;
 pub mod slot;
+#[cfg(feature = "burn")]
+mod turn;
 
 #[cfg(feature = "burn")]
 pub use cache::Cache;

@@ -155,14 +155,16 @@ impl AttentionSettings {
         Ok(Heads { width, heads, kv_heads, head_dim })
     }
 
-    /// Weights of all projections.
+    /// Weights of all projections, those of a mixing's gates too.
     pub fn projection_weights(&self) -> Result<usize, Error> {
-        let Heads { width, heads, kv_heads, head_dim } = self.sizes()?;
+        let sizes = self.sizes()?;
+        let Heads { width, heads, kv_heads, head_dim } = sizes;
         let compared = width * (heads + kv_heads) * head_dim;
+        let gates = self.mixing.weights(&sizes);
         Ok(match self.projections {
-            Projections::All => 2 * compared,
-            Projections::Compared => compared,
-            Projections::None => 0,
+            Projections::All => 2 * compared + gates,
+            Projections::Compared => compared + gates,
+            Projections::None => gates,
         })
     }
 
@@ -171,6 +173,7 @@ impl AttentionSettings {
         let sizes = self.sizes()?;
         self.score.check()?;
         self.pattern.check()?;
+        self.mixing.check()?;
         for position in &self.position {
             position.check(&sizes)?;
         }
@@ -273,10 +276,31 @@ impl AttentionSettings {
             let reason = "its state sums all keys, or all up to the query; use full or causal";
             return Err(Error::combination(mixing, self.pattern.name(), reason));
         }
+        if self.mixing.is_causal() && !self.pattern.is_causal() {
+            let reason = "its state is carried from token to token, so none sees a later one; use causal, and another mixing in an encoder";
+            return Err(Error::combination(mixing, self.pattern.name(), reason));
+        }
         for position in &self.position {
-            if position.adds_to_scores() || position.rotates(sizes) {
-                let reason = "without scores there is nothing to add to or to rotate; use an encoding of embeddings";
-                return Err(Error::combination(mixing, position.name(), reason));
+            let refuse = |reason| Err(Error::combination(mixing, position.name(), reason));
+            if position.adds_to_scores() {
+                return refuse(
+                    "without scores there is nothing to add to; use an encoding that rotates, or one of embeddings",
+                );
+            }
+            if let Some(reason) = self.mixing.refuses_turns()
+                && position.rotates(sizes)
+            {
+                return refuse(reason);
+            }
+            if position.follows_length() {
+                return refuse(
+                    "its state sums keys that are turned already, and angles would follow the length; use another scaling",
+                );
+            }
+            if self.mixing.makes_magnitudes() && position.has_own_magnitude() {
+                return refuse(
+                    "its feature map makes the magnitudes; leave position.magnitude out",
+                );
             }
         }
         if self.soft_cap.is_some() {

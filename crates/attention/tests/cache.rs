@@ -4,8 +4,8 @@
 
 use burn::tensor::{Device, Distribution, Tensor};
 use whatwhere_attention::{
-    Attention, AttentionSettings, Cache, Error, Input, Mixing, Pattern, Position, Scaling, Score,
-    mixing, pattern, position,
+    Attention, AttentionSettings, Cache, Error, Input, Mixing, Path, Pattern, Position, Scaling,
+    Score, mixing, pattern, position,
 };
 use whatwhere_settings::{Refusal, Share};
 
@@ -209,25 +209,53 @@ fn decoding_in_any_steps_equals_one_pass() {
 }
 
 #[test]
-fn linear_mixing_decodes_like_one_pass() {
+fn mixing_without_scores_decodes_like_one_pass() {
     let device = Device::flex();
-    let settings = AttentionSettings {
-        width: 24,
-        heads: 4,
-        position: vec![],
-        mixing: Mixing::Linear(mixing::Linear::default()),
-        ..Default::default()
-    };
-    let layer = settings.build(&device).unwrap();
-    let x = Tensor::<3>::random([2, LENGTH, 24], Distribution::Normal(0.0, 1.0), &device);
-    let whole = values(layer.forward(Input::new(x.clone())).unwrap());
-    for steps in [1, 7] {
-        assert_close(
-            "linear",
-            &values(Tensor::cat(decode(&layer, &x, steps, &mut Cache::new()), 1)),
-            &whole,
-        );
+    let mut mixings: Vec<Mixing> = Mixing::all();
+    mixings.retain(|mixing| !mixing.has_scores());
+    let feature_map = mixing::LinearFeatures::Identity;
+    mixings.push(mixing::Linear { feature_map, scale: Some(0.3) }.into());
+    mixings.push(mixing::GatedLinear { gates: mixing::Gating::Head, ..Default::default() }.into());
+    let mut count = 0;
+    for mixing in mixings {
+        for position in positions() {
+            for (kv_heads, path) in [(4, Path::Auto), (2, Path::Auto), (1, Path::Composed)] {
+                let settings = AttentionSettings {
+                    width: 24,
+                    heads: 4,
+                    kv_heads: Some(kv_heads),
+                    position: position.clone(),
+                    mixing: mixing.clone(),
+                    ..Default::default()
+                };
+                if settings.check().is_err() {
+                    continue;
+                }
+                count += 1;
+                let layer = settings.build(&device).unwrap();
+                let x =
+                    Tensor::<3>::random([2, LENGTH, 24], Distribution::Normal(0.0, 1.0), &device);
+                let input = |x: Tensor<3>| Input { path, ..Input::new(x) };
+                let whole = layer.forward(input(x.clone())).unwrap();
+                let name = format!("{:?} {position:?} {path:?}", settings.mixing);
+                for steps in [1, 7] {
+                    let mut cache = Cache::new();
+                    let mut parts = Vec::new();
+                    for start in (0..LENGTH).step_by(steps) {
+                        // Sequences that change places and change back leave nothing behind.
+                        cache.reorder(&[1, 0]).unwrap();
+                        cache.reorder(&[1, 0]).unwrap();
+                        let part = x.clone().narrow(1, start, steps.min(LENGTH - start));
+                        parts.push(layer.decode(input(part), &mut cache).unwrap());
+                    }
+                    assert_eq!((cache.keys(), cache.length()), (0, LENGTH));
+                    let parts = values(Tensor::cat(parts, 1));
+                    assert_close(&name, &parts, &values(whole.clone()));
+                }
+            }
+        }
     }
+    assert!(count > 80, "{count}");
 }
 
 #[test]

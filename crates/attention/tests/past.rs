@@ -50,8 +50,12 @@ fn layers() -> Vec<AttentionSettings> {
     let scaling = Scaling::DynamicNtk { factor: 2.0, length: 16 };
     let position = vec![Rotary { scaling, ..Default::default() }.into()];
     all.push(AttentionSettings { position, ..base.clone() });
-    let mixing = Mixing::Linear(Default::default());
-    all.push(AttentionSettings { mixing, position: vec![], ..base });
+    for mixing in Mixing::all() {
+        for position in [vec![], vec![Rotary::default().into()]] {
+            let settings = AttentionSettings { mixing: mixing.clone(), position, ..base.clone() };
+            all.extend(settings.check().is_ok().then_some(settings));
+        }
+    }
     all
 }
 

@@ -137,17 +137,103 @@ fn a_predicted_place_learns_from_a_memory_longer_than_the_queries() {
     }
 }
 
+/// Every mixing without scores, with its settings.
+fn without_scores() -> Vec<Mixing> {
+    let has_none = |mixing: &Mixing| !mixing.has_scores();
+    let mut all: Vec<Mixing> = Mixing::all().into_iter().filter(has_none).collect();
+    for words in [
+        "kind = 'linear'\nfeature_map = 'relu'",
+        "kind = 'linear'\nfeature_map = 'exp'",
+        "kind = 'linear'\nfeature_map = 'softmax'\nscale = 0.5",
+        "kind = 'linear'\nfeature_map = 'identity'\nscale = 0.2",
+        "kind = 'retention'\nnorm = false",
+        "kind = 'gated_linear'\ngates = 'head'\ntemperature = 2.0",
+        "kind = 'gated_linear'\nrank = 3\nnorm = false",
+        "kind = 'gated_delta'\nnorm = false",
+    ] {
+        all.push(toml::from_str(words).unwrap());
+    }
+    all
+}
+
 #[test]
-fn both_paths_agree_for_linear_mixing() {
-    for pattern in [Pattern::Full(Default::default()), Pattern::Causal(Default::default())] {
-        for kv_heads in [4, 2, 1] {
-            check(&AttentionSettings {
-                pattern: pattern.clone(),
-                position: vec![],
-                kv_heads: Some(kv_heads),
-                mixing: Mixing::Linear(Default::default()),
-                ..base()
-            });
+fn both_paths_agree_for_every_mixing_without_scores() {
+    use position::*;
+    let grid = Rotary { grid: Some(4), channels: Share::first(0.67), ..Default::default() };
+    let mixed: Vec<Position> = vec![
+        Rotary { heads: Share::first(0.5), ..Default::default() }.into(),
+        Polar { heads: Share::between(0.5, 1.0), delta: DeltaInit::Uniform, ..Default::default() }
+            .into(),
+    ];
+    let some = |position: Position| vec![position];
+    let mut positions: Vec<Vec<Position>> = Position::all().into_iter().map(some).collect();
+    positions.extend([vec![], vec![grid.into()], mixed]);
+    let scaling = Scaling::yarn(4.0, 8);
+    positions.push(vec![Rotary { scaling, ..Default::default() }.into()]);
+    let mut refused = 0;
+    for mixing in without_scores() {
+        for pattern in [Pattern::Full(Default::default()), Pattern::Causal(Default::default())] {
+            for (i, position) in positions.iter().enumerate() {
+                let settings = AttentionSettings {
+                    pattern: pattern.clone(),
+                    position: position.clone(),
+                    kv_heads: Some([4, 2, 1][i % 3]),
+                    mixing: mixing.clone(),
+                    ..base()
+                };
+                match settings.check() {
+                    Ok(()) => check(&settings),
+                    Err(Error::Refused(Refusal::Combination { .. })) => refused += 1,
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        }
+    }
+    // Encodings that add to scores; and states that are carried from token to token, where all tokens are seen.
+    let (of_scores, carried) = (5, without_scores().iter().filter(|m| m.is_causal()).count());
+    // Channels that forget at a pace of their own do not turn.
+    let turns = |position: &&Vec<Position>| {
+        position.iter().any(|one| one.rotates(&base().sizes().unwrap()))
+    };
+    let turning = positions.iter().filter(turns).count();
+    let of_channels = without_scores().iter().filter(|m| m.refuses_turns().is_some()).count();
+    let all = positions.len();
+    let expected = 2 * of_scores * without_scores().len()
+        + carried * (all - of_scores)
+        + of_channels * turning;
+    assert_eq!((refused, of_channels), (expected, 2));
+}
+
+/// A past is taken in before the first query, and padding is not.
+#[test]
+fn states_are_carried_over_a_past_and_not_over_padding() {
+    let device = Device::flex();
+    for mixing in without_scores() {
+        for position in [vec![], vec![Position::Rotary(Default::default())]] {
+            let settings = AttentionSettings { mixing: mixing.clone(), position, ..base() };
+            if settings.check().is_err() {
+                continue;
+            }
+            let name = format!("{:?} {:?}", settings.mixing, settings.position);
+            let layer = settings.build(&device).unwrap();
+            let x = Tensor::<3>::random(
+                [2, LENGTH, settings.width],
+                Distribution::Normal(0.0, 1.0),
+                &device,
+            );
+            let values = |x: Tensor<3>| x.into_data().try_to_vec::<f32>().unwrap();
+            let whole = values(layer.forward(Input::new(x.clone())).unwrap().narrow(1, 7, 12));
+            let (past, rest) = (Some(x.clone().narrow(1, 0, 7)), x.clone().narrow(1, 7, 12));
+            let part = layer.forward(Input { past, first: 7, ..Input::new(rest) }).unwrap();
+            assert_close(&format!("{name}: past"), &values(part), &whole);
+            // What is padded does not change what stands before it, nor what it is padded with.
+            let padded = |filling: f32| {
+                let filled = x.clone().slice_fill([0..2, 15..LENGTH], filling);
+                let key_lengths = Some(vec![15, 15]);
+                layer.forward(Input { key_lengths, ..Input::new(filled) }).unwrap().narrow(1, 0, 15)
+            };
+            let alone = layer.forward(Input::new(x.clone().narrow(1, 0, 15))).unwrap();
+            assert_close(&format!("{name}: padding"), &values(padded(2.0)), &values(alone));
         }
     }
 }

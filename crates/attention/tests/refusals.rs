@@ -45,7 +45,43 @@ fn settings_without_meaning_are_refused_when_read() {
         ),
         (
             "heads = 4\nmixing = 'linear'\nposition = 'alibi'",
-            "linear with alibi: without scores there is nothing to add to or to rotate; use an encoding of embeddings",
+            "linear with alibi: without scores there is nothing to add to; use an encoding that rotates, or one of embeddings",
+        ),
+        (
+            "heads = 4\nmixing = 'linear'\nposition = { kind = 'rotary', scaling = { kind = 'dynamic_ntk', factor = 2.0, length = 8 } }",
+            "linear with rotary: its state sums keys that are turned already, and angles would follow the length; use another scaling",
+        ),
+        (
+            "heads = 4\nmixing = 'linear'\nposition = { kind = 'polar', magnitude = 'relu' }",
+            "linear with polar: its feature map makes the magnitudes; leave position.magnitude out",
+        ),
+        (
+            "heads = 4\nmixing = { kind = 'linear', feature_map = 'identity' }",
+            "mixing.feature_map = identity: features of both signs add up to any denominator, 0 too; set mixing.scale instead, such as 0.125",
+        ),
+        (
+            "heads = 4\nmixing = { kind = 'linear', scale = 0.0 }",
+            "mixing.scale = 0: a factor of the output is finite and not 0",
+        ),
+        (
+            "heads = 4\nmixing = 'delta'\npattern = 'full'",
+            "delta with full: its state is carried from token to token, so none sees a later one; use causal, and another mixing in an encoder",
+        ),
+        (
+            "heads = 4\nmixing = 'retention'\nposition = 't5'",
+            "retention with t5: without scores there is nothing to add to; use an encoding that rotates, or one of embeddings",
+        ),
+        (
+            "heads = 4\nmixing = 'gated_linear'",
+            "gated_linear with rotary: each channel forgets at a pace of its own, so channels cannot turn as a pair or become two; use gates = \"head\", or no such positions",
+        ),
+        (
+            "heads = 4\nmixing = { kind = 'gated_linear', temperature = 0.0 }",
+            "mixing.temperature = 0: a temperature is above 0",
+        ),
+        (
+            "heads = 4\nmixing = { kind = 'gated_linear', rank = 0 }",
+            "mixing.rank = 0: expected at least 1",
         ),
         (
             "heads = 4\nmixing = 'linear'\nposition = 'none'\nsoft_cap = 2.0",
@@ -123,6 +159,13 @@ fn calls_without_meaning_are_refused() {
                 Input { memory: Some(ones(2, 5, 24)), path: Path::Fused, ..input(2, 3) },
             ),
             "path = fused: causal linear mixing is for as many keys as queries, found 5 and 3",
+        ),
+        (
+            forward(
+                &layer("heads = 4\nmixing = 'delta'"),
+                Input { memory: Some(ones(2, 3, 24)), ..input(2, 3) },
+            ),
+            "delta with a memory: its state is carried from token to token, and a memory's tokens are not those of x",
         ),
         (
             forward(&layer("heads = 4\npattern = 'document'"), input(2, 3)),

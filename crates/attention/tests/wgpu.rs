@@ -17,14 +17,17 @@ use outcome::{Outcome, run};
 /// f32 rounding, with a driver's own exponentials and sines.
 const TOLERANCE: f32 = 1e-3;
 
-/// Every kind of term that a call can hold, and linear mixing.
-const CASES: [&str; 9] = [
+/// Every kind of term that a call can hold, and mixing without scores.
+const CASES: [&str; 12] = [
     "position = 'rotary'",
     "position = ['polar', { kind = 'alibi', learned = true }]\npattern = { kind = 'window', left = 4 }",
     "position = { kind = 'shaw', reach = 3 }",
     "position = 't5'\nkv_heads = 2",
     "position = 'none'\nscore = 'additive'\npattern = 'full'",
     "position = 'none'\nmixing = 'linear'",
+    "position = ['rotary', { kind = 'polar', channels = [0.67, 1.0] }]\nmixing = 'linear'",
+    "position = 'rotary'\nmixing = { kind = 'gated_linear', gates = 'head' }\nkv_heads = 2",
+    "position = 'none'\nmixing = 'gated_delta'",
     "position = 'transformer_xl'",
     "position = 'none'\npattern = { kind = 'predicted', radius = 4 }",
     "position = 'none'\nscore = 'cosine'\nsoft_cap = 2.0\nqk_norm = true\npattern = 'document'",

@@ -49,6 +49,12 @@ impl Tensors {
         Self(all, numbers(7, shape.out_len()))
     }
 
+    /// Forgets so many times faster.
+    fn forgetting(mut self, pace: f32) -> Self {
+        self.0[3].iter_mut().for_each(|decay| *decay *= pace);
+        self
+    }
+
     fn call(&self, shape: Shape) -> Recurrence<'_> {
         let some = |values: &'_ Vec<f32>| !values.is_empty();
         Recurrence {
@@ -119,6 +125,12 @@ fn shapes() -> Vec<Shape> {
         shape(33, 5),
         Shape { kv_heads: 2, value_dim: 3, ..Shape::square(2, 4, 70, 7) },
         Shape { kv_heads: 1, value_dim: 19, ..Shape::square(1, 3, 40, 17) },
+        // From 64 tokens on in chunks of up to 48.
+        shape(63, 4),
+        shape(64, 4),
+        shape(96, 16),
+        shape(97, 5),
+        Shape { kv_heads: 2, value_dim: 19, ..Shape::square(2, 4, 150, 17) },
     ]
 }
 
@@ -151,10 +163,33 @@ fn forward_is_the_recurrence_and_leaves_its_state() {
 }
 
 #[test]
-fn gradients_are_slopes_of_the_reference() {
-    let shape = Shape { kv_heads: 1, value_dim: 3, ..Shape::square(1, 2, 35, 2) };
+fn states_that_forget_at_once_are_right_in_chunks() {
+    let shape = Shape { kv_heads: 1, value_dim: 3, ..Shape::square(1, 2, 150, 5) };
     for (gates, delta) in every_form() {
-        let tensors = Tensors::new(&shape, gates, delta);
+        for pace in [10.0, 100.0, 1e4, f32::INFINITY] {
+            let mut tensors = Tensors::new(&shape, gates, delta).forgetting(pace);
+            // 0 · ∞: nothing is forgotten where the decay is 0.
+            tensors.0[3].iter_mut().filter(|d| d.is_nan()).for_each(|decay| *decay = 0.0);
+            let call = tensors.call(shape);
+            let mut state = tensors.0[5].clone();
+            let out = call.forward(&mut state, &tensors.inputs()).unwrap();
+            let [expected, after] = reference(&call, &tensors.exact());
+            assert_near(&format!("{gates:?}, delta {delta}, {pace}"), &out, &expected);
+            assert_near(&format!("{gates:?}, delta {delta}, {pace}"), &state, &after);
+            let made = call.backward(&tensors.0[5], &tensors.inputs(), &tensors.1).unwrap();
+            let all = [made.q, made.k, made.v, made.decay, made.beta, made.state];
+            assert!(all.iter().flatten().all(|d| d.is_finite()), "{gates:?}, {delta}, {pace}");
+        }
+    }
+}
+
+#[test]
+fn gradients_are_slopes_of_the_reference() {
+    let lengths = [35, 100].into_iter();
+    let every = lengths.flat_map(|length| [1.0, 60.0].map(|pace| (length, pace)));
+    for ((length, pace), (gates, delta)) in every.flat_map(|a| every_form().map(move |b| (a, b))) {
+        let shape = Shape { kv_heads: 1, value_dim: 3, ..Shape::square(1, 2, length, 2) };
+        let tensors = Tensors::new(&shape, gates, delta).forgetting(pace);
         let call = tensors.call(shape);
         let made = call.backward(&tensors.0[5], &tensors.inputs(), &tensors.1).unwrap();
         let found = [made.q, made.k, made.v, made.decay, made.beta, made.state];
@@ -174,7 +209,9 @@ fn gradients_are_slopes_of_the_reference() {
             };
             let expected: Vec<f64> = (0..found.len()).map(slope).collect();
             assert!(expected.iter().all(|x| x.is_finite()) && DIFFERENCES < ROUNDED);
-            assert_near(&format!("{gates:?}, delta {delta}, part {part}"), found, &expected);
+            let what =
+                format!("{length} tokens, pace {pace}, {gates:?}, delta {delta}, part {part}");
+            assert_near(&what, found, &expected);
         }
     }
 }

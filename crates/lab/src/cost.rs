@@ -75,7 +75,8 @@ impl Flops {
             if site != Site::Cross {
                 flops.matrices += 2.0 * feed_forward as f64;
             }
-            if let Some(each) = attention.mixing.flops_per_token(&heads) {
+            let extra = extra_channels(&attention, &heads);
+            if let Some(each) = attention.mixing.flops_per_token(&heads, extra) {
                 flops.visible += each;
                 flops.computed += each;
                 continue;
@@ -106,8 +107,12 @@ impl Flops {
 /// Operations for one pair in all heads: a product over what is compared, and one over the values.
 fn pair(attention: &AttentionSettings, heads: &Heads) -> f64 {
     let values = heads.heads * heads.head_dim;
-    let extra: usize = attention.position.iter().map(|p| p.extra_channels(heads)).sum();
-    2.0 * (values + extra + values) as f64
+    2.0 * (values + extra_channels(attention, heads) + values) as f64
+}
+
+/// Channels, over all heads, by which queries and keys grow.
+fn extra_channels(attention: &AttentionSettings, heads: &Heads) -> usize {
+    attention.position.iter().map(|position| position.extra_channels(heads)).sum()
 }
 
 /// Vectors of distances that every key is asked by.

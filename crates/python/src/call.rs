@@ -5,7 +5,7 @@ use numpy::{
     PyReadonlyArrayDyn, PyReadwriteArray3, PyReadwriteArray4, PyUntypedArrayMethods,
 };
 use pyo3::prelude::*;
-use whatwhere_kernels::attention::{Gradients, Inputs, Output, Shape};
+use whatwhere_kernels::attention::{Gradients, Inputs, Output, Shape, pattern::Full};
 use whatwhere_settings::Refuses;
 
 use crate::{Error, arrays::Arrays, linear, mask::Mask, pattern, settings::Settings, terms::Terms};
@@ -73,7 +73,8 @@ impl Call {
             let resolved = self.settings.resolve(&shape, &arrays)?;
             if !self.settings.mixing.has_scores() {
                 let linear = linear::build(self, shape, &args, mask.is_some())?;
-                return Ok(linear.forward_into(&inputs, out, rows)?);
+                let terms = Terms::new(&self.settings, &resolved, shape, &args, &arrays, &Full)?;
+                return linear::forward(linear, &terms.attention(), &inputs, out, rows);
             }
             let pattern = pattern::build(&self.settings, &shape, &args, &arrays, mask)?;
             let terms = Terms::new(&self.settings, &resolved, shape, &args, &arrays, &*pattern)?;
@@ -108,7 +109,11 @@ impl Call {
             let resolved = self.settings.resolve(&shape, &arrays)?;
             if !self.settings.mixing.has_scores() {
                 let linear = linear::build(self, shape, &args, mask.is_some())?;
-                return linear::backward(&linear, &inputs, out, rows, d_out);
+                let terms = Terms::new(&self.settings, &resolved, shape, &args, &arrays, &Full)?;
+                let made =
+                    linear::backward(linear, &terms.attention(), &inputs, [out, rows, d_out])?;
+                let learned = terms.of_arrays(&made, arrays.len());
+                return Ok(([made.q, made.k, made.v], learned));
             }
             let pattern = pattern::build(&self.settings, &shape, &args, &arrays, mask)?;
             let terms = Terms::new(&self.settings, &resolved, shape, &args, &arrays, &*pattern)?;

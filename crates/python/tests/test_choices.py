@@ -238,6 +238,50 @@ def test_predicted_centers_shape_the_weights_and_learn():
 
 
 @pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("scale", [None, 0.3])
+@pytest.mark.parametrize("feature_map", ["elu", "relu", "exp", "softmax", "identity"])
+def test_linear_mixing_is_turned_by_positions(feature_map, scale, causal):
+    if feature_map == "identity" and scale is None:
+        return
+    q, k, v, d_out = tensors(3, (2, HEADS, 70, DIM), (2, 2, 70, DIM), (2, 2, 70, 5), (2, HEADS, 70, 5))
+    delta = -torch.rand(HEADS, DIM // 2, generator=torch.Generator().manual_seed(0))
+    delta.requires_grad_()
+    out = whatwhere.torch.attention(
+        q, k, v, enable_gqa=True, pattern="causal" if causal else "full",
+        mixing={"kind": "linear", "feature_map": feature_map, **({} if scale is None else {"scale": scale})},
+        position=[{"kind": "rotary", "channels": 0.5}, {"kind": "polar", "channels": [0.5, 1.0], "delta": delta}],
+    )  # fmt: skip
+    found = torch.autograd.grad(out, [q, k, v, delta], d_out)
+    wide = in_double([q, k, v, delta])
+    maps = {
+        "elu": lambda x: torch.nn.functional.elu(x) + 1,
+        "relu": torch.relu,
+        "exp": torch.exp,
+        "softmax": lambda x: x.softmax(-1),
+        "identity": lambda x: x,
+    }
+    fq, fk = (maps[feature_map](x) for x in (wide[0], wide[1].repeat_interleave(2, 1)))
+    half, place = DIM // 2, torch.arange(70, dtype=torch.float64)[:, None]
+
+    def turned(x, phase):
+        pair = place * 10_000 ** (-torch.arange(0, half, 2, dtype=torch.float64) / half)
+        a, b = x[..., : half // 2], x[..., half // 2 : half]
+        pairs = [a * pair.cos() - b * pair.sin(), a * pair.sin() + b * pair.cos()]
+        one = place * 10_000 ** (-torch.arange(half, dtype=torch.float64) / half) + phase
+        return torch.cat([*pairs, x[..., half:] * one.cos(), x[..., half:] * one.sin()], -1)
+
+    weights = turned(fq, 0.0) @ turned(fk, wide[3][:, None]).transpose(-1, -2)
+    plain = fq @ fk.transpose(-1, -2)
+    if causal:
+        weights, plain = weights.tril(), plain.tril()
+    factor = 1 / (plain.sum(-1, keepdim=True) + 1e-6) if scale is None else scale
+    truth = weights @ wide[2].repeat_interleave(2, 1) * factor
+    close(out, truth, OUT)
+    for ours, theirs in zip(found, torch.autograd.grad(truth, wide, d_out.double())):
+        close(ours, theirs, GRADIENT)
+
+
+@pytest.mark.parametrize("causal", [True, False])
 def test_linear_mixing_meets_its_definition(causal):
     q, k, v, d_out = tensors(3, (2, HEADS, 150, DIM), (2, 2, 150, DIM), (2, 2, 150, 5), (2, HEADS, 150, 5))
     out = whatwhere.torch.attention(

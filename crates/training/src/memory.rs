@@ -181,7 +181,18 @@ fn of_attention(
     match is_one_operation {
         true => Formed::of(width + compared, model.recompute != Recompute::None),
         // Each step is an operation of its own: projections before and after they are split into heads.
-        false => Formed::of(3.0 * width + 2.0 * compared, false),
+        false => {
+            let mut formed = Formed::of(3.0 * width + 2.0 * compared, false);
+            let turns = |heads| attention.position.iter().any(|position| position.rotates(&heads));
+            if attention.mixing.is_causal() {
+                // Gates, what positions turned, and what a norm is made of.
+                formed.kept += compared;
+            } else if !attention.mixing.has_scores() && attention.sizes().is_ok_and(turns) {
+                // Features before and after they are turned, and their gradients.
+                formed.again += 2.0 * compared;
+            }
+            formed
+        }
     }
 }
 

@@ -267,7 +267,7 @@ impl RunSettings {
             let attention = self.model.attention(Site::Decoder, layer)?;
             if !attention.mixing.has_scores() {
                 return Ok(Some(
-                    "linear mixing sums all keys up to the query; use mixing = \"softmax\"",
+                    "linear mixing, as any with a state, sums all keys up to the query; use mixing = \"softmax\"",
                 ));
             }
             if attention.pattern.needs_documents() {

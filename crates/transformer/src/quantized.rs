@@ -287,8 +287,12 @@ impl ModuleVisitor for Naming {
 
     fn visit_float<const D: usize>(&mut self, _param: &Param<Tensor<D>>) {
         let name = self.path.name();
+        // Gates of a mixing are factors of a state, token after token, and so is what rounding does to them.
+        let is_gate = self.path.is_within("Attention", "mixing");
         match self.path.role() {
-            Role::Projection | Role::ResidualProjection if name.contains(".blocks.") => {
+            Role::Projection | Role::ResidualProjection
+                if name.contains(".blocks.") && !is_gate =>
+            {
                 self.found.insert(name, false);
             }
             Role::Output => {

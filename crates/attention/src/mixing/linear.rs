@@ -1,74 +1,158 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use whatwhere_kernels::{
+    attention::Shape,
+    linear_attention::{FeatureMap, LinearAttention},
+};
+use whatwhere_settings::Refuses;
 
 use super::MixingSettings;
-use crate::heads::Heads;
+use crate::{Error, heads::Heads};
 
-/// Linear: weights are `φ(q)·φ(k)` with φ = elu + 1, so that keys and values sum up in a state of constant size.
+/// Linear: weights are `φ(q)·φ(k)`, so that keys and values sum up in a state of constant size. Positions that rotate turn the
+/// features of the numerator (RoFormer §3.3), and the denominator stays as it is; a polar feature takes φ as its magnitude.
 /// Katharopoulos et al. 2020, <https://arxiv.org/abs/2006.16236>. Cost linear in the length; poor at sharp retrieval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Linear {}
+pub struct Linear {
+    /// What makes features φ of queries and keys; default `elu`.
+    pub feature_map: LinearFeatures,
+    /// The factor of the output in place of a denominator; default none, which is the denominator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale: Option<f32>,
+}
+
+/// What makes features of queries and keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LinearFeatures {
+    /// `elu(x) + 1`, the paper's.
+    #[default]
+    Elu,
+    /// `max(x, 0)`.
+    Relu,
+    /// `eˣ`.
+    Exp,
+    /// `eˣ`, divided by its sum over the channels.
+    Softmax,
+    /// x itself, of either sign, hence with a `scale`.
+    Identity,
+}
+
+impl From<LinearFeatures> for FeatureMap {
+    fn from(features: LinearFeatures) -> Self {
+        match features {
+            LinearFeatures::Elu => Self::Elu,
+            LinearFeatures::Relu => Self::Relu,
+            LinearFeatures::Exp => Self::Exp,
+            LinearFeatures::Softmax => Self::Softmax,
+            LinearFeatures::Identity => Self::Identity,
+        }
+    }
+}
+
+impl Linear {
+    /// The kernels' call of these settings.
+    pub fn call(&self, shape: Shape, causal: bool) -> LinearAttention<'static> {
+        let (map, scale) = (self.feature_map.into(), self.scale);
+        LinearAttention { map, scale, ..LinearAttention::new(shape, causal) }
+    }
+}
 
 impl MixingSettings for Linear {
     fn has_scores(&self) -> bool {
         false
     }
 
-    /// A state of head_dim² is updated and asked by every token.
-    fn flops_per_token(&self, heads: &Heads) -> Option<f64> {
-        Some(4.0 * (heads.head_dim * heads.head_dim * heads.heads) as f64)
+    fn check(&self) -> Result<(), Error> {
+        match self.scale {
+            Some(scale) if !scale.is_finite() || scale == 0.0 => {
+                let reason = "a factor of the output is finite and not 0";
+                Err(Error::setting("mixing.scale", scale, reason))
+            }
+            None if self.feature_map == LinearFeatures::Identity => {
+                let reason = "features of both signs add up to any denominator, 0 too; set mixing.scale instead, such as 0.125";
+                Err(Error::setting("mixing.feature_map", "identity", reason))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn makes_magnitudes(&self) -> bool {
+        true
+    }
+
+    fn kernel(&self, shape: Shape, causal: bool) -> Option<LinearAttention<'static>> {
+        Some(self.call(shape, causal))
+    }
+
+    /// A state of head_dim², or more under polar features, is updated and asked by every token.
+    fn flops_per_token(&self, heads: &Heads, extra: usize) -> Option<f64> {
+        let channels = heads.head_dim * heads.heads + extra;
+        Some(4.0 * (channels * heads.head_dim) as f64)
     }
 }
 
 #[cfg(feature = "burn")]
 pub use layer::LinearLayer;
-#[cfg(feature = "burn")]
-pub(crate) use layer::{DecodeSums, State};
 
 #[cfg(feature = "burn")]
 mod layer {
     use burn::{
         module::Module,
-        tensor::{Device, Tensor, activation::relu},
+        tensor::{
+            Device, Tensor,
+            activation::{relu, softmax},
+        },
     };
     use whatwhere_kernels::{
         Pooled,
         attention::{Inputs, Shape},
-        linear_attention::{LinearAttention, LinearGradients},
+        linear_attention::{LinearAttention, LinearGradients, TurnedLinear},
     };
     use whatwhere_settings::Refuses;
 
-    use super::Linear;
+    use super::{Linear, LinearFeatures};
     use crate::{
         Error, Path,
         bridge::{Operand, operation},
+        call::Call,
         composed,
+        fused::Layout,
         heads::Heads,
-        mixing::{Mix, MixingLayer},
+        mixing::{Mix, MixingLayer, State},
+        turn,
     };
 
     /// Keeps the denominator from 0, as in the published code.
     const EPSILON: f32 = 1e-6;
-
-    /// What a call needs besides q, k and v.
-    #[derive(Clone, Debug)]
-    struct LinearCall {
-        causal: bool,
-        /// Keys that are not padding, for each sequence.
-        key_lengths: Option<Vec<usize>>,
-    }
 
     /// Linear mixing at work.
     ///
     /// On burn's CPU backend the kernels compute it in chunks, with their own backward; elsewhere it is composed of tensor
     /// operations with stored weights. Decoding keeps sums over the keys, a state of constant size.
     #[derive(Module, Debug)]
-    pub struct LinearLayer {}
+    pub struct LinearLayer {
+        #[module(skip)]
+        settings: Linear,
+    }
 
     impl LinearLayer {
-        pub(crate) fn new(_settings: &Linear, _heads: &Heads, _device: &Device) -> Self {
-            Self {}
+        pub(crate) fn new(settings: &Linear, _heads: &Heads, _device: &Device) -> Self {
+            Self { settings: *settings }
+        }
+
+        fn features(&self, x: Tensor<4>) -> Tensor<4> {
+            match self.settings.feature_map {
+                LinearFeatures::Elu => {
+                    let negative = x.clone() - relu(x.clone());
+                    relu(x) + negative.exp()
+                }
+                LinearFeatures::Relu => relu(x),
+                LinearFeatures::Exp => x.exp(),
+                LinearFeatures::Softmax => softmax(x, 3),
+                LinearFeatures::Identity => x,
+            }
         }
     }
 
@@ -80,17 +164,17 @@ mod layer {
             k: Tensor<4>,
             v: Tensor<4>,
         ) -> Result<Tensor<4>, Error> {
-            let Mix { call, path, causal, key_lengths } = mix;
-            let count = |end: &usize| end.saturating_sub(call.first_key);
-            let key_lengths = key_lengths.map(|ends| ends.iter().map(count).collect());
-            let linear = &LinearCall { causal, key_lengths };
+            let Mix { call, path, causal, key_lengths, .. } = mix;
             // The kernels' causal form is for equal lengths; a cache brings a state instead.
-            let fits = !linear.causal || q.dims()[2] == k.dims()[2];
-            if path != Path::Composed
-                && fits
-                && let Some(out) = on_kernels(linear, q.clone(), k.clone(), v.clone())?
-            {
-                return Ok(out);
+            let fits = !causal || q.dims()[2] == k.dims()[2];
+            if path != Path::Composed && fits {
+                let count = |end: &usize| end.saturating_sub(call.first_key);
+                let key_lengths = key_lengths.map(|ends| ends.iter().map(count).collect());
+                let settings = self.settings;
+                let linear = LinearCall { settings, causal, key_lengths };
+                if let Some(out) = linear.on_kernels(call, [q.clone(), k.clone(), v.clone()])? {
+                    return Ok(out);
+                }
             }
             if path == Path::Fused {
                 let reason = if fits {
@@ -109,87 +193,120 @@ mod layer {
             }
             let (k, v) = (composed::repeat_heads(k, heads), composed::repeat_heads(v, heads));
             let visible = composed::visible(call, &q, &k).float();
-            let weights = feature(q).matmul(feature(k).transpose()) * visible;
-            let sum = weights.clone().sum_dim(3) + EPSILON;
-            Ok(weights.matmul(v) / sum)
+            let [q, k] = [q, k].map(|x| self.features(x));
+            let [turned_q, turned_k] = turn::composed(&turn::magnitudes(call), &q, &k);
+            let mixed = (turned_q.matmul(turned_k.transpose()) * visible.clone()).matmul(v);
+            Ok(match self.settings.scale {
+                Some(scale) => mixed * scale,
+                None => mixed / ((q.matmul(k.transpose()) * visible).sum_dim(3) + EPSILON),
+            })
         }
 
-        fn decode(&self) -> Option<DecodeSums> {
-            Some(decode)
+        fn keeps_state(&self) -> bool {
+            true
+        }
+
+        fn step(
+            &self,
+            mix: Mix,
+            state: &mut Option<State>,
+            q: Tensor<4>,
+            k: Tensor<4>,
+            v: Tensor<4>,
+        ) -> Result<Tensor<4>, Error> {
+            let ([batch, heads, tokens, dim], width) = (q.dims(), v.dims()[3]);
+            if tokens == 0 {
+                return Ok(Tensor::zeros([batch, heads, 0, width], &q.device()));
+            }
+            let (k, v) = (composed::repeat_heads(k, heads), composed::repeat_heads(v, heads));
+            let [q, k] = [q, k].map(|x| self.features(x));
+            let [turned_q, turned_k] = turn::composed(&turn::magnitudes(mix.call), &q, &k);
+            let zeros = |rows, width| Tensor::zeros([batch, heads, rows, width], &q.device());
+            let (sums, total) = match state.take() {
+                Some(State { sums, total }) => (sums, total),
+                None => {
+                    let total = self.settings.scale.is_none().then(|| zeros(dim, 1));
+                    (zeros(turned_k.dims()[3], width), total)
+                }
+            };
+            let weights = turned_q.clone().matmul(turned_k.clone().transpose()).tril(0);
+            let mixed = turned_q.matmul(sums.clone()) + weights.matmul(v.clone());
+            let sums = sums + turned_k.transpose().matmul(v);
+            let (out, total) = match (self.settings.scale, total) {
+                (Some(scale), total) => (mixed * scale, total),
+                (None, total) => {
+                    let total = total.unwrap_or_else(|| zeros(dim, 1));
+                    let weights = q.clone().matmul(k.clone().transpose()).tril(0);
+                    let sum = q.matmul(total.clone()) + weights.sum_dim(3) + EPSILON;
+                    (mixed / sum, Some(total + k.transpose().sum_dim(3)))
+                }
+            };
+            *state = Some(State { sums, total });
+            Ok(out)
         }
     }
 
-    /// `elu(x) + 1`: x + 1 above 0, eˣ below.
-    fn feature(x: Tensor<4>) -> Tensor<4> {
-        let negative = x.clone() - relu(x.clone());
-        relu(x) + negative.exp()
-    }
-
-    /// How new tokens meet the sums over those before, which take them up.
-    pub(crate) type DecodeSums =
-        fn(&mut Option<State>, Tensor<4>, Tensor<4>, Tensor<4>) -> Tensor<4>;
-
-    /// Sums over the keys seen so far.
+    /// What a call needs besides q, k and v.
     #[derive(Clone, Debug)]
-    pub(crate) struct State {
-        /// `Σ φ(k) vᵀ`, `[batch, heads, head_dim, head_dim]`.
-        pub(crate) sums: Tensor<4>,
-        /// `Σ φ(k)`, `[batch, heads, head_dim, 1]`.
-        pub(crate) total: Tensor<4>,
-    }
-
-    /// The next tokens against the state of those before, which takes them up.
-    fn decode(state: &mut Option<State>, q: Tensor<4>, k: Tensor<4>, v: Tensor<4>) -> Tensor<4> {
-        let ([batch, heads, _, dim], width) = (q.dims(), v.dims()[3]);
-        let (k, v) = (composed::repeat_heads(k, heads), composed::repeat_heads(v, heads));
-        let (q, k) = (feature(q), feature(k));
-        let State { sums, total } = state.take().unwrap_or_else(|| State {
-            sums: Tensor::zeros([batch, heads, dim, width], &q.device()),
-            total: Tensor::zeros([batch, heads, dim, 1], &q.device()),
-        });
-        let weights = q.clone().matmul(k.clone().transpose()).tril(0);
-        let numerator = q.clone().matmul(sums.clone()) + weights.clone().matmul(v.clone());
-        let denominator = q.matmul(total.clone()) + weights.sum_dim(3) + EPSILON;
-        let keys = k.transpose(); // [batch, heads, head_dim, keys]
-        *state =
-            Some(State { sums: sums + keys.clone().matmul(v), total: total + keys.sum_dim(3) });
-        numerator / denominator
-    }
-
-    fn on_kernels(
-        linear: &LinearCall,
-        q: Tensor<4>,
-        k: Tensor<4>,
-        v: Tensor<4>,
-    ) -> Result<Option<Tensor<4>>, Error> {
-        let ([batch, heads, queries, head_dim], [_, kv_heads, keys, _]) = (q.dims(), k.dims());
-        let shape =
-            Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim: v.dims()[3] };
-        let (q, k, v) = (Operand::new(q), Operand::new(k), Operand::new(v));
-        let (Some(q), Some(k), Some(v)) = (q, k, v) else { return Ok(None) };
-        let (mut out, mut normalizer) = (Pooled::zeros(shape.out_len()), vec![0.0; shape.rows()]);
-        let inputs = Inputs { q: q.values(), k: k.values(), v: v.values() };
-        linear.kernel(shape).forward_into(&inputs, &mut out, &mut normalizer)?;
-        let linear = linear.clone();
-        let sizes = [batch, heads, queries, shape.value_dim];
-        Ok(Some(operation([q, k, v], sizes, out, move |seen| {
-            let [q, k, v] = seen.operands;
-            let [d_q, d_k, d_v] = seen.operands.map(|values| Pooled::zeros(values.len()).into());
-            let mut made = LinearGradients { q: d_q, k: d_k, v: d_v };
-            linear
-                .kernel(shape)
-                .backward_into(&Inputs { q, k, v }, seen.out, &normalizer, seen.d_out, &mut made)
-                .expect("the forward pass has checked the same call");
-            [made.q, made.k, made.v].map(Pooled::from)
-        })))
+    struct LinearCall {
+        settings: Linear,
+        causal: bool,
+        /// Keys that are not padding, for each sequence.
+        key_lengths: Option<Vec<usize>>,
     }
 
     impl LinearCall {
         fn kernel(&self, shape: Shape) -> LinearAttention<'_> {
-            LinearAttention {
-                key_lengths: self.key_lengths.as_deref(),
-                ..LinearAttention::new(shape, self.causal)
+            let key_lengths = self.key_lengths.as_deref();
+            LinearAttention { key_lengths, ..self.settings.call(shape, self.causal) }
+        }
+
+        fn on_kernels(
+            self,
+            call: &Call,
+            [q, k, v]: [Tensor<4>; 3],
+        ) -> Result<Option<Tensor<4>>, Error> {
+            let ([batch, heads, queries, head_dim], [_, kv_heads, keys, _]) = (q.dims(), k.dims());
+            let value_dim = v.dims()[3];
+            let shape = Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim };
+            let (layout, learned) = Layout::new(&turn::alone(call), &q.device());
+            let operands = [Operand::new(q), Operand::new(k), Operand::new(v)];
+            let ([Some(q), Some(k), Some(v)], Some(learned)) = (operands, Operand::new(learned))
+            else {
+                return Ok(None);
+            };
+            let mut out = Pooled::zeros(shape.out_len());
+            let mut normalizer = vec![0.0; shape.rows()];
+            let inputs = Inputs { q: q.values(), k: k.values(), v: v.values() };
+            let linear = self.kernel(shape);
+            let turns = !call.features.is_empty();
+            match turns {
+                false => linear.forward_into(&inputs, &mut out, &mut normalizer)?,
+                true => TurnedLinear::new(linear, &layout.call(learned.values())).forward_into(
+                    &inputs,
+                    &mut out,
+                    &mut normalizer,
+                )?,
             }
+            let sizes = [batch, heads, queries, value_dim];
+            Ok(Some(operation([q, k, v, learned], sizes, out, move |seen| {
+                const CHECKED: &str = "the forward pass has checked the same call";
+                let [q, k, v, learned] = seen.operands;
+                let (linear, inputs) = (self.kernel(shape), Inputs { q, k, v });
+                if turns {
+                    let made = TurnedLinear::new(linear, &layout.call(learned))
+                        .backward(&inputs, seen.out, &normalizer, seen.d_out)
+                        .expect(CHECKED);
+                    let deltas: Vec<f32> = made.deltas.concat();
+                    return [made.q, made.k, made.v, deltas].map(Pooled::from);
+                }
+                let [q, k, v] = [q, k, v].map(|values| Pooled::zeros(values.len()).into());
+                let mut made = LinearGradients { q, k, v };
+                linear
+                    .backward_into(&inputs, seen.out, &normalizer, seen.d_out, &mut made)
+                    .expect(CHECKED);
+                [made.q, made.k, made.v, Vec::new()].map(Pooled::from)
+            })))
         }
     }
 }

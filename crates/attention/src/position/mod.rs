@@ -80,6 +80,11 @@ pub trait PositionSettings {
         false
     }
 
+    /// Whether magnitudes of channels were set to something else than by default.
+    fn has_own_magnitude(&self) -> bool {
+        false
+    }
+
     /// Whether scores ask keys for distances, so that they are formed between projections.
     fn asks_keys(&self) -> bool {
         false
@@ -270,6 +275,11 @@ impl Position {
     /// Whether the encoding adds to scores or values.
     pub fn adds_to_scores(&self) -> bool {
         self.role().adds_to_scores()
+    }
+
+    /// Whether magnitudes of channels were set to something else than by default.
+    pub fn has_own_magnitude(&self) -> bool {
+        self.role().has_own_magnitude()
     }
 
     /// Whether scores ask keys for distances, so that they are formed between projections.

@@ -19,7 +19,7 @@ pub struct Polar {
     pub base: f64,
     /// How the learned phase of keys starts; default `zero`, which the paper found best for longer inputs.
     pub delta: DeltaInit,
-    /// From a channel's value to its magnitude; default `softplus`.
+    /// From a channel's value to its magnitude; default `softplus`. Under linear mixing the feature map makes magnitudes.
     pub magnitude: PolarMagnitude,
     /// Share of a head's channels that are polar: the first ones, or `[from, to]`; default 1.
     pub channels: Share,
@@ -127,6 +127,10 @@ impl PositionSettings for Polar {
         }
         let delta = if handed.has("delta") { DeltaInit::Zero } else { DeltaInit::Off };
         Ok(Some(Self { delta, ..*self }.into()))
+    }
+
+    fn has_own_magnitude(&self) -> bool {
+        self.magnitude != PolarMagnitude::default()
     }
 
     /// Cosines and sines are compared in place of each channel.

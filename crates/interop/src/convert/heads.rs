@@ -37,6 +37,10 @@ pub(super) fn convert(converted: &mut Converted, kv_heads: usize) -> Result<()> 
             "QK-norm has a gain for every key head, which heads that are pooled do not share";
         return Err(Error::Refused(format!("kv_heads = {kv_heads}: {reason}")));
     }
+    if let Some(mixing) = carried(&settings)? {
+        let reason = "every key head has gates or a pace of its own, which heads that are pooled or copied do not share";
+        return Err(Error::Refused(format!("kv_heads = {kv_heads}: under {mixing} {reason}")));
+    }
     for place in &places {
         for part in ["key", "value"] {
             for end in ["weight", "bias"] {
@@ -78,6 +82,21 @@ fn by_key_head(settings: &ModelSettings) -> Result<bool> {
         .map_err(|e| Error::Refused(e.to_string()))?;
     let kind = own.get("qk_norm").and_then(toml::Value::as_str).unwrap_or("none");
     Ok(!matches!(kind, "none" | "head"))
+}
+
+/// The mixing of a layer whose state is carried from token to token, if there is one.
+fn carried(settings: &ModelSettings) -> Result<Option<&'static str>> {
+    for (site, depth) in
+        [(Site::Encoder, settings.encoder_depth()), (Site::Decoder, settings.decoder_depth())]
+    {
+        for layer in 0..depth {
+            let mixing = settings.attention(site, layer)?.mixing;
+            if mixing.is_causal() {
+                return Ok(Some(mixing.name()));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// Columns of `had` heads as those of `wanted`: their mean, or copies of them.

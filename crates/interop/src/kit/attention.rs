@@ -41,6 +41,10 @@ pub(super) fn case(
         head_dim: HEAD_DIM,
         value_dim: HEAD_DIM,
     };
+    if settings.mixing.is_causal() {
+        let reason = "its gates are a layer's, made of the tokens themselves; no array of a call stands for them";
+        return Ok(Err(format!("{}: {reason}", settings.mixing.name())));
+    }
     let terms = settings.call(shape, 0, 0).map_err(refused)?;
     for (index, position) in settings.position.iter().enumerate() {
         let mut handed = Handed::default();

@@ -1,20 +1,19 @@
 //! An attention as operators: products, biases and masks computed in the graph from places, for any length and any past.
 
 use whatwhere_attention::{
-    AttentionSettings, Heads, Pattern, Position, QkNorm, QkNormKind, Score, pattern::PatternContext,
+    AttentionSettings, Heads, Mixing, Pattern, Position, QkNorm, QkNormKind, Score,
+    pattern::PatternContext,
 };
 
 use super::{
     bias,
     graph::{Attribute, Graph, Kind, Value},
-    pattern, position,
+    linear, pattern, position,
 };
 use crate::error::Result;
 
 /// Stands for −∞ in hidden scores; a row that sees nothing is set to zero afterwards.
 const HIDDEN: f32 = -1e30;
-/// Keeps the sum of linear mixing from being zero.
-const EPSILON: f32 = 1e-6;
 
 /// Places of queries and keys, whole numbers in a row each.
 #[derive(Clone, Debug)]
@@ -87,9 +86,9 @@ impl Attention<'_> {
             q = graph.op("MatMul", &[&q, &form]);
         }
         let (k, v) = (self.repeated(graph, &kept.keys), self.repeated(graph, &kept.values));
-        let mixed = match self.settings.mixing.has_scores() {
-            true => self.softmax(graph, x, &q, &k, &v, places)?,
-            false => self.linear(graph, &q, &k, &v, places)?,
+        let mixed = match &self.settings.mixing {
+            Mixing::Softmax(_) => self.softmax(graph, x, &q, &k, &v, places)?,
+            other => linear::mixed(graph, self, other, [&q, &k, &v], places)?,
         };
         let joined = graph.transpose(&mixed, &[0, 2, 1, 3]);
         let joined = graph.reshape(&joined, &[0, 0, (heads * head_dim) as i64]);
@@ -132,31 +131,20 @@ impl Attention<'_> {
         Ok(out)
     }
 
-    /// `φ(q) φ(k)ᵀ` with φ = elu + 1, divided by its sum.
-    fn linear(
+    /// Queries and keys, turned by every encoding that does.
+    pub(super) fn turned(
         &self,
         graph: &mut Graph,
         q: &Value,
         k: &Value,
-        v: &Value,
         places: &Places,
-    ) -> Result<Value> {
-        let one = graph.float(1.0);
-        let [q, k] = [q, k].map(|x| {
-            let elu = graph.op("Elu", &[x]);
-            graph.op("Add", &[&elu, &one])
-        });
-        let turned = graph.transpose(&k, &[0, 1, 3, 2]);
-        let mut weights = graph.op("MatMul", &[&q, &turned]);
-        let context = self.context();
-        if let Some(visible) = pattern::visible(graph, &self.settings.pattern, places, &context)? {
-            let visible = graph.cast(&visible, Kind::Float);
-            weights = graph.op("Mul", &[&weights, &visible]);
+    ) -> Result<[Value; 2]> {
+        let (mut q, mut k) = (q.clone(), k.clone());
+        for i in 0..self.positions.len() {
+            q = position::turned(graph, self, i, q, &places.queries, &places.end, false)?;
+            k = position::turned(graph, self, i, k, &places.keys, &places.end, true)?;
         }
-        let (sum, epsilon) = (graph.reduce("ReduceSum", &weights), graph.float(EPSILON));
-        let sum = graph.op("Add", &[&sum, &epsilon]);
-        let mixed = graph.op("MatMul", &[&weights, v]);
-        Ok(graph.op("Div", &[&mixed, &sum]))
+        Ok([q, k])
     }
 
     /// Which pairs are visible, and what weights are multiplied by where queries predict their places.
@@ -198,7 +186,7 @@ impl Attention<'_> {
         Ok((Some(visible), Some(graph.op("Exp", &[&half]))))
     }
 
-    fn context(&self) -> PatternContext<'static> {
+    pub(super) fn context(&self) -> PatternContext<'static> {
         PatternContext {
             heads: self.sizes.heads,
             documents: None,
@@ -251,11 +239,7 @@ impl Attention<'_> {
                 &[("keepdims", Attribute::Int(0))],
             ));
         }
-        let mut k = k.clone();
-        for i in 0..self.positions.len() {
-            q = position::turned(graph, self, i, q, &places.queries, &places.end, false)?;
-            k = position::turned(graph, self, i, k, &places.keys, &places.end, true)?;
-        }
+        let [mut q, mut k] = self.turned(graph, &q, k, places)?;
         if let Score::Cosine(_) = self.settings.score {
             [q, k] = [q, k].map(|x| unit(graph, &x));
         }

@@ -1,5 +1,6 @@
-//! ONNX: the model as a graph of standard operators, with its weights. Every score, pattern, position and mixing is written out
-//! as products, biases and masks of places, so no reader has to know our names for them.
+//! ONNX: the model as a graph of standard operators, with its weights. Every score, pattern and position, and every mixing
+//! whose weights follow from places, is written out as products, biases and masks of places, so no reader has to know our
+//! names for them.
 //!
 //! A decoder takes keys and values of earlier tokens and gives those of all; an encoder-decoder is two graphs.
 
@@ -7,6 +8,7 @@ mod angles;
 mod attention;
 mod bias;
 mod graph;
+mod linear;
 mod model;
 mod pattern;
 mod position;

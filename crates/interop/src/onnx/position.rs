@@ -76,6 +76,7 @@ pub(super) fn turned(
         Turn::Rotary(layout) => (rotate(graph, &value, &cos, &sin, layout, channels.len()), None),
         Turn::Polar { magnitude, has_delta } => {
             let size = match magnitude {
+                _ if attention.settings.mixing.makes_magnitudes() => value,
                 PolarMagnitude::Softplus => graph.op("Softplus", &[&value]),
                 PolarMagnitude::Relu => graph.op("Relu", &[&value]),
                 PolarMagnitude::Identity => value,

@@ -7,8 +7,8 @@
 //!
 //! A causal pass walks through chunks of tokens and carries `S` and `Z`: with the features `Q`, `K` of a chunk,
 //! `out = Q·S + lower(Q·Kᵀ)·V`, then `S += Kᵀ·V`. Calls with few heads are also cut into segments, whose sums are
-//! formed side by side and added up in order. Start reading at `forward.rs`. States that forget or overwrite are in
-//! `recurrence.rs`.
+//! formed side by side and added up in order. Start reading at `forward.rs`. Positions are in `turned.rs`, states that forget
+//! or overwrite in `recurrence.rs`.
 
 mod backward;
 mod forward;
@@ -18,9 +18,11 @@ mod product;
 mod recurrence;
 mod segment;
 mod state;
+mod turn;
+mod turned;
 
 use crate::{
-    Error,
+    Error, Pooled,
     attention::{Inputs, Shape},
     error::{expect_len, expect_range},
     simd::Simd,
@@ -28,6 +30,8 @@ use crate::{
 
 pub use recurrence::{Recurrence, RecurrenceGradients};
 pub use state::LinearState;
+pub use turn::{Turn, TurnGradients};
+pub use turned::{TurnedGradients, TurnedLinear};
 
 /// One call of linear attention: every choice, checked when it is used.
 ///
@@ -100,6 +104,15 @@ pub struct LinearGradients {
     pub k: Vec<f32>,
     /// Of the values; zeros for padding.
     pub v: Vec<f32>,
+}
+
+impl LinearGradients {
+    /// Of any values, to be overwritten.
+    fn uncleared(shape: &Shape) -> Self {
+        let [q, k, v] = [shape.q_len(), shape.k_len(), shape.v_len()]
+            .map(|length| Pooled::uncleared(length).into());
+        Self { q, k, v }
+    }
 }
 
 impl LinearAttention<'_> {

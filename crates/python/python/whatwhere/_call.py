@@ -39,7 +39,7 @@ class Options(TypedDict, total=False):
     score: Score
     pattern: Pattern
     position: Position
-    mixing: str
+    mixing: str | Mapping[str, Any]
     soft_cap: float | None
     dropout_p: float
     seed: int | None
@@ -59,7 +59,7 @@ class Choices:
     score: Score
     pattern: Pattern
     position: Position
-    mixing: str
+    mixing: str | Mapping[str, Any]
     soft_cap: float | None
     attn_mask: Any
     dropout_p: float

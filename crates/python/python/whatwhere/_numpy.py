@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
@@ -77,7 +77,7 @@ def attention(
     score: Score = "scaled_dot",
     pattern: Pattern = "causal",
     position: Position = None,
-    mixing: str = "softmax",
+    mixing: str | Mapping[str, Any] = "softmax",
     soft_cap: float | None = None,
     attn_mask: NDArray[Any] | None = None,
     dropout_p: float = 0.0,
@@ -107,7 +107,8 @@ def attention(
             gets arrays of positions and returns booleans. Cost follows the pattern.
         position: one encoding or a list: "rotary", "polar", "single_angle", "alibi", "t5", "table", "shaw",
             "transformer_xl", "none". Learned arrays are handed in: {"kind": "t5", "table": table}.
-        mixing: "softmax", or "linear" (elu + 1) with the patterns "full" and "causal".
+        mixing: "softmax", or "linear" with the patterns "full" and "causal" and encodings that rotate; other feature maps than
+            elu + 1, or a scale in place of the denominator: {"kind": "linear", "feature_map": "relu", "scale": 0.5}.
         soft_cap: bounds the compared score, `cap · tanh(score / cap)`.
         attn_mask: bool, true = may attend; or float32, added to the scores. Broadcast to
             (batch, heads, queries, keys). Joins the pattern.

@@ -13,7 +13,7 @@ torch.Size([4, 32])
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
@@ -135,7 +135,7 @@ def attention(
     score: Score = "scaled_dot",
     pattern: Pattern = "causal",
     position: Position = None,
-    mixing: str = "softmax",
+    mixing: str | Mapping[str, Any] = "softmax",
     soft_cap: float | None = None,
     attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,

@@ -59,7 +59,7 @@ impl Generator {
     }
 
     /// A generator that drafts from the first token on, if the model can roll back what it has read: on the CPU, without
-    /// gradients, linear mixing, and angles that follow the length.
+    /// gradients, mixing that keeps a state, and angles that follow the length.
     pub fn speculative(model: &Model) -> Self {
         Self::after(model, 0)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use whatwhere_attention::{Pattern, Position, Score};
+use whatwhere_attention::{Mixing, Pattern, Position, Score};
 
 use super::*;
 
@@ -51,6 +51,8 @@ fn models() -> Vec<String> {
     models.extend(names("position", Position::NAMES));
     models.extend(names("score", Score::NAMES));
     models.extend(names("pattern", Pattern::NAMES));
+    models.extend(names("mixing", Mixing::NAMES));
+    models.push("attention.mixing = { kind = 'gated_linear', gates = 'head' }".into());
     models
 }
 
@@ -83,8 +85,9 @@ fn every_parameter_of_every_model_has_its_role() {
             assert_eq!(count(Role::Head), usize::from(tells), "{text}");
             for (name, role) in &met.roles {
                 let parts: Vec<&str> = name.split('.').collect();
-                let is_choice =
-                    ["position", "score", "pattern"].iter().any(|part| parts.contains(part));
+                let is_choice = ["position", "score", "pattern", "mixing"]
+                    .iter()
+                    .any(|part| parts.contains(part));
                 assert!(*role != Role::Table || is_choice, "{name} has no role");
                 let is_norm = parts.iter().any(|part| part.contains("norm"));
                 let is_bias = name.ends_with("bias") || name.ends_with("beta");

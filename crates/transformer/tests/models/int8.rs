@@ -1,7 +1,7 @@
 //! Models with int8 weights: the numbers of their levels, whatever stands beside a row and however many threads compute.
 
 use burn::tensor::{Device, Tensor};
-use whatwhere_attention::{Pattern, Position, Score};
+use whatwhere_attention::{Mixing, Pattern, Position, Score};
 use whatwhere_transformer::{
     Mode, Model, Sequences,
     fused::Targets,
@@ -24,13 +24,13 @@ fn choices() -> Vec<String> {
         "norm_place = 'post'\noutput_bias = true\nembedding_width = 8",
         "residual = 'parallel'\nattention.bias = 'qkv'\nbias = true",
         "share_layers = true\nlayers = 3",
-        "mixing = 'linear'",
     ]
     .map(String::from)
     .into();
     choices.extend(names("position", Position::NAMES));
     choices.extend(names("score", Score::NAMES));
     choices.extend(names("pattern", Pattern::NAMES));
+    choices.extend(names("mixing", Mixing::NAMES));
     choices
 }
 
@@ -86,7 +86,9 @@ fn int8_weights_compute_with_the_numbers_they_say() {
             [&int8, &f32, &model].map(|model| logits(model, source.as_ref(), &tokens));
         let (off, cost) = (far(&found, &want), far(&found, &exact));
         assert!(off < ROUNDED, "{what}: {off}");
-        assert!(cost > 0.0 && cost < 0.2, "{what}: {cost}");
+        // A state adds up what rounding does to each of its tokens.
+        let most = if what.contains("mixing") { 0.3 } else { 0.2 };
+        assert!(cost > 0.0 && cost < most, "{what}: {cost}");
         // The same weights under the same settings, which share them.
         let again = int8.with_settings(model.settings()).unwrap();
         assert!(again.is_int8());
@@ -115,7 +117,7 @@ fn rows_tokens_and_threads_do_not_show_in_the_bits_of_int8() {
             let alone = logits(&model, source.as_ref(), &row(&tokens, i));
             let among = &whole[i * length..][..length];
             // Products in f32 beside those of blocks sum many rows in another order than few.
-            let has_others = ["embedding_width", "general", "disentangled", "predicted", "linear"];
+            let has_others = ["embedding_width", "general", "disentangled", "predicted", "mixing"];
             match has_others.iter().any(|other| what.contains(other)) {
                 true => assert!(far(&alone, among) < ROUNDED, "{what}: row {i} alone"),
                 false => assert_eq!(alone, among, "{what}: row {i} alone"),

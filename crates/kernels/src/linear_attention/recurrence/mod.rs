@@ -10,10 +10,16 @@
 //! Yang et al. 2023, <https://arxiv.org/abs/2312.06635>. The delta rule: Yang et al. 2024, <https://arxiv.org/abs/2406.06484>, and gated,
 //! <https://arxiv.org/abs/2412.06464>. Feature maps and norms of queries and keys are the caller's.
 //!
-//! Tokens follow each other, so heads are what threads share; time grows with the length. The backward pass keeps the
-//! state before every block of tokens and forms the others again.
+//! Tokens follow each other, so heads are what threads share; time grows with the length. Calls of [`LEAST`] tokens or more go
+//! in chunks (`chunks.rs`), shorter ones token by token (`tokens.rs`), to the bits of calls of one token each.
 
-use pulp::{Simd as Vectors, WithSimd};
+mod backward;
+mod chunks;
+mod tokens;
+
+use std::ops::Range;
+
+use tokens::{Backward, Forward};
 
 use crate::{
     Error, Simd,
@@ -55,8 +61,8 @@ pub struct RecurrenceGradients {
     pub state: Vec<f32>,
 }
 
-/// Tokens between states that the backward pass keeps.
-const BLOCK: usize = 32;
+/// Tokens from which on chunks pay: fewer are one chunk and a part.
+const LEAST: usize = 64;
 
 impl<'a> Recurrence<'a> {
     /// A state that only adds; the other choices are fields to set.
@@ -118,7 +124,10 @@ impl<'a> Recurrence<'a> {
         let tasks = states.zip(out.chunks_exact_mut(per_head)).enumerate().collect();
         parallel::run(tasks, |(index, (state, out)): (usize, (&mut [f32], &mut [f32])), _| {
             let head = Head::new(self, inputs, index);
-            self.simd.run(Forward { head, state, out });
+            match shape.keys < LEAST {
+                true => self.simd.run(Forward { head, state, out }),
+                false => chunks::forward(self.simd, &head, state, out),
+            }
         });
         Ok(out)
     }
@@ -165,18 +174,15 @@ impl<'a> Recurrence<'a> {
         let per_head = self.shape.head_dim * self.shape.value_dim;
         let of_head = self.shape.group() * self.shape.queries * self.shape.value_dim;
         parallel::run(tasks, |(index, own), _| {
-            let [d_q, d_k, d_v, d_decay, d_beta, d_state] = own;
-            self.simd.run(Backward {
-                head: Head::new(self, inputs, index),
-                start: &state[index * per_head..][..per_head],
-                d_out: &d_out[index * of_head..][..of_head],
-                d_q,
-                d_k,
-                d_v,
-                d_decay,
-                d_beta,
-                d_state,
-            });
+            let head = Head::new(self, inputs, index);
+            let start = &state[index * per_head..][..per_head];
+            let d_out = &d_out[index * of_head..][..of_head];
+            let [q, k, v, decay, beta, state] = own;
+            let d = Gradients { q, k, v, decay, beta, state };
+            match self.shape.keys < LEAST {
+                true => self.simd.run(Backward { head, start, d_out, d }),
+                false => backward::backward(self.simd, &head, start, d_out, d),
+            }
         });
         Ok(made)
     }
@@ -236,163 +242,24 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Forgets, then writes a token; `u` is what was written, and `held` what the key held.
-    #[inline(always)]
-    fn take(&self, token: usize, state: &mut [f32], held: &mut [f32], u: &mut [f32]) {
-        let width = self.shape.value_dim;
-        let (k, v) = (self.key(token), self.value(token));
-        held.fill(0.0);
-        for (i, (row, k)) in state.chunks_exact_mut(width).zip(k).enumerate() {
-            if !self.decay.is_empty() {
-                let remains = self.remains(token, i);
-                row.iter_mut().for_each(|s| *s *= remains);
-            }
-            if self.beta.is_some() {
-                held.iter_mut().zip(row).for_each(|(held, s)| *held += k * *s);
-            }
-        }
-        match self.beta {
-            None => u.copy_from_slice(v),
-            Some(beta) => {
-                let beta = beta[token];
-                for ((u, v), held) in u.iter_mut().zip(v).zip(held) {
-                    *u = beta * (v - *held);
-                }
-            }
-        }
-        for (row, k) in state.chunks_exact_mut(width).zip(k) {
-            row.iter_mut().zip(&*u).for_each(|(s, u)| *s += k * u);
-        }
+    /// Decays of a token: none, one, or one for each channel of a key.
+    fn gates(&self) -> usize {
+        self.decay.len() / self.shape.keys.max(1)
+    }
+
+    /// Where the rows of a query head's tokens lie in tensors of the given width.
+    fn rows(&self, member: usize, tokens: &Range<usize>, width: usize) -> Range<usize> {
+        let first = member * self.shape.queries;
+        (first + tokens.start) * width..(first + tokens.end) * width
     }
 }
 
-struct Forward<'a> {
-    head: Head<'a>,
+/// Where the gradients of a head go; that of its state is, at first, of the state after all tokens.
+struct Gradients<'a> {
+    q: &'a mut [f32],
+    k: &'a mut [f32],
+    v: &'a mut [f32],
+    decay: &'a mut [f32],
+    beta: &'a mut [f32],
     state: &'a mut [f32],
-    /// Of each query head, `[tokens, value_dim]`.
-    out: &'a mut [f32],
-}
-
-impl WithSimd for Forward<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Vectors>(self, _: S) {
-        let Self { head, state, out } = self;
-        let (dim, width) = (head.shape.head_dim, head.shape.value_dim);
-        let (mut held, mut u) = (vec![0.0; width], vec![0.0; width]);
-        for token in 0..head.shape.keys {
-            head.take(token, state, &mut held, &mut u);
-            for member in 0..head.shape.group() {
-                let out = &mut out[head.row(member, token, width)];
-                let q = &head.q[head.row(member, token, dim)];
-                for (row, q) in state.chunks_exact(width).zip(q) {
-                    let q = head.scale * q;
-                    out.iter_mut().zip(row).for_each(|(out, s)| *out += q * s);
-                }
-            }
-        }
-    }
-}
-
-struct Backward<'a> {
-    head: Head<'a>,
-    start: &'a [f32],
-    d_out: &'a [f32],
-    d_q: &'a mut [f32],
-    d_k: &'a mut [f32],
-    d_v: &'a mut [f32],
-    d_decay: &'a mut [f32],
-    d_beta: &'a mut [f32],
-    /// Of the state after the tokens that are left, in the end before all.
-    d_state: &'a mut [f32],
-}
-
-impl WithSimd for Backward<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Vectors>(mut self, _: S) {
-        let (tokens, size) = (self.head.shape.keys, self.start.len());
-        let width = self.head.shape.value_dim;
-        let (mut held, mut u) = (vec![0.0; width], vec![0.0; width]);
-        // The state before each block, then before each token of a block.
-        let mut kept = Vec::with_capacity(tokens.div_ceil(BLOCK) * size);
-        let mut state = self.start.to_vec();
-        for token in 0..tokens {
-            if token % BLOCK == 0 {
-                kept.extend_from_slice(&state);
-            }
-            self.head.take(token, &mut state, &mut held, &mut u);
-        }
-        let mut before = vec![0.0; BLOCK * size];
-        for (block, kept) in kept.chunks_exact(size).enumerate().rev() {
-            let first = block * BLOCK;
-            let last = (first + BLOCK).min(tokens);
-            state.copy_from_slice(kept);
-            for token in first..last {
-                before[(token - first) * size..][..size].copy_from_slice(&state);
-                self.head.take(token, &mut state, &mut held, &mut u);
-            }
-            for token in (first..last).rev() {
-                let before = &before[(token - first) * size..][..size];
-                state.copy_from_slice(before);
-                self.head.take(token, &mut state, &mut held, &mut u);
-                self.token(token, before, &state, &held, &u);
-            }
-        }
-    }
-}
-
-impl Backward<'_> {
-    /// The gradients of one token, from the state before it and after.
-    #[inline(always)]
-    fn token(&mut self, token: usize, before: &[f32], after: &[f32], held: &[f32], u: &[f32]) {
-        let Self { head, d_out, d_q, d_k, d_v, d_decay, d_beta, d_state, .. } = self;
-        let (dim, width, scale) = (head.shape.head_dim, head.shape.value_dim, head.scale);
-        for member in 0..head.shape.group() {
-            let d_out = &d_out[head.row(member, token, width)];
-            let at = head.row(member, token, dim);
-            let rows = after.chunks_exact(width).zip(d_state.chunks_exact_mut(width));
-            for ((s, d_s), (q, d_q)) in rows.zip(head.q[at.clone()].iter().zip(&mut d_q[at])) {
-                *d_q = scale * s.iter().zip(d_out).map(|(s, d)| s * d).sum::<f32>();
-                let q = scale * q;
-                d_s.iter_mut().zip(d_out).for_each(|(d_s, d)| *d_s += q * d);
-            }
-        }
-        let k = head.key(token);
-        let d_k = &mut d_k[token * dim..][..dim];
-        let d_v = &mut d_v[token * width..][..width];
-        // d_u = d_Sᵀ k, kept where the gradient of v goes.
-        d_v.fill(0.0);
-        for ((d_s, k), d_k) in d_state.chunks_exact(width).zip(k).zip(&mut *d_k) {
-            *d_k = d_s.iter().zip(u).map(|(d, u)| d * u).sum();
-            d_v.iter_mut().zip(d_s).for_each(|(d_u, d)| *d_u += k * d);
-        }
-        if let Some(beta) = head.beta {
-            let beta = beta[token];
-            let change = head.value(token).iter().zip(held).map(|(v, held)| v - held);
-            d_beta[token] = d_v.iter().zip(change).map(|(d, change)| d * change).sum();
-            d_v.iter_mut().for_each(|d| *d *= beta);
-            for (i, d_k) in d_k.iter_mut().enumerate() {
-                let remains = head.remains(token, i);
-                let row = &before[i * width..][..width];
-                *d_k -= remains * row.iter().zip(&*d_v).map(|(s, d)| s * d).sum::<f32>();
-            }
-            for (d_s, k) in d_state.chunks_exact_mut(width).zip(k) {
-                d_s.iter_mut().zip(&*d_v).for_each(|(d_s, d)| *d_s -= k * d);
-            }
-        }
-        if head.decay.is_empty() {
-            return;
-        }
-        let gates = d_decay.len() / head.shape.keys;
-        for (i, d_s) in d_state.chunks_exact_mut(width).enumerate() {
-            let remains = head.remains(token, i);
-            let row = &before[i * width..][..width];
-            let along: f32 = row.iter().zip(&*d_s).map(|(s, d)| s * d).sum();
-            d_decay[token * gates + if gates == 1 { 0 } else { i }] += remains * along;
-            d_s.iter_mut().for_each(|d| *d *= remains);
-        }
-    }
 }
