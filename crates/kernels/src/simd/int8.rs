@@ -1,5 +1,5 @@
-//! Products with block-quantized weights: inputs of 16 bits (int16), weights of 8 (int8) with a scale for each block of
-//! channels, sums of 32 bits within a block and of f32 beyond.
+//! Products with block-quantized weights: inputs and weights of 8 bits (int8), each with a scale for each block of channels,
+//! sums of 32 bits within a block and of f32 beyond.
 //!
 //! A column's blocks are added in their order, whatever else is computed beside it: a row has the same result alone and
 //! among others.
@@ -11,34 +11,103 @@ use pulp::{Simd, WithSimd};
 /// Columns that lie together: their sums stay in registers while weights are read in order.
 pub(crate) const PANEL: usize = 64;
 /// Channels of a column that lie side by side, as vectors multiply and add them.
-pub(crate) const PAIR: usize = 2;
+pub(super) const QUAD: usize = 4;
 /// Channels of a column that share a scale.
 pub(crate) const BLOCK: usize = 32;
 /// Rows that go through a block at once.
 pub(crate) const ROWS: usize = 6;
 
-pub(super) const PAIRS: usize = BLOCK / PAIR;
+pub(super) const QUADS: usize = BLOCK / QUAD;
+
+/// The largest level.
+pub(crate) const LEVELS: f32 = 127.0;
+
+/// What weights are stored with on top of their level: instructions multiply unsigned bytes with signed ones.
+const OFFSET: u8 = 128;
 
 /// The channels of a row that meet one block.
-pub(crate) type Levels = [[i16; PAIR]; PAIRS];
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Levels {
+    pub(super) quads: [[i8; QUAD]; QUADS],
+    pub(super) scale: f32,
+    /// What takes the weights' offset away again.
+    pub(super) start: i32,
+}
+
+impl Levels {
+    /// Nothing but zeros.
+    pub(crate) const ZERO: Self = Self { quads: [[0; QUAD]; QUADS], scale: 0.0, start: 0 };
+
+    /// The nearest to up to [`BLOCK`] channels. What is not a number makes the scale none.
+    #[inline(always)]
+    pub(crate) fn of(x: &[f32]) -> Self {
+        let mut all = [0.0; BLOCK];
+        all[..x.len()].copy_from_slice(x);
+        let mut most = [0.0f32; LANES];
+        for x in all.as_chunks::<LANES>().0 {
+            for (most, x) in most.iter_mut().zip(x) {
+                *most = larger(*most, x.abs());
+            }
+        }
+        let most = most.into_iter().fold(0.0, larger);
+        let scale = most / LEVELS;
+        let per_level = if scale > 0.0 { 1.0 / scale } else { 0.0 };
+        let levels = all.map(|x| nearest(x * per_level) as i8);
+        let sum: i32 = levels.iter().map(|level| i32::from(*level)).sum();
+        let (quads, _) = levels.as_chunks::<QUAD>();
+        let mut own = Self { scale, start: -i32::from(OFFSET) * sum, ..Self::ZERO };
+        own.quads.copy_from_slice(quads);
+        own
+    }
+}
+
+/// Of the widest vectors.
+const LANES: usize = 16;
+
+/// Not `max`, which would lose a NaN.
+#[inline(always)]
+fn larger(a: f32, b: f32) -> f32 {
+    if b <= a || a.is_nan() { a } else { b }
+}
+
+/// The nearest integer, of at most 22 bits: a sum with 1.5 · 2²³ has no digits behind the point.
+#[inline(always)]
+pub(crate) fn nearest(value: f32) -> i32 {
+    const POINTLESS: f32 = 12_582_912.0;
+    (value + POINTLESS).to_bits().wrapping_sub(POINTLESS.to_bits()) as i32
+}
 
 /// Some channels of a panel's columns.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Block {
-    /// Pairs of channels, column by column.
-    pub(crate) weights: [[[i8; PAIR]; PANEL]; PAIRS],
+    /// Fours of channels, column by column, each with the offset.
+    pub(super) weights: [[[u8; QUAD]; PANEL]; QUADS],
     /// Of each column, as the bits of an f16.
     pub(crate) scales: [u16; PANEL],
 }
 
 impl Block {
     /// Nothing but zeros.
-    pub(crate) const ZERO: Self = Self { weights: [[[0; PAIR]; PANEL]; PAIRS], scales: [0; PANEL] };
+    pub(crate) const ZERO: Self =
+        Self { weights: [[[OFFSET; QUAD]; PANEL]; QUADS], scales: [0; PANEL] };
+
+    /// The level of a channel in column `j`.
+    #[inline(always)]
+    pub(crate) fn level(&self, channel: usize, j: usize) -> i8 {
+        (self.weights[channel / QUAD][j][channel % QUAD] ^ OFFSET) as i8
+    }
+
+    /// Sets it.
+    #[inline(always)]
+    pub(crate) fn set_level(&mut self, channel: usize, j: usize, level: i8) {
+        self.weights[channel / QUAD][j][channel % QUAD] = level as u8 ^ OFFSET;
+    }
 }
 
-/// The sums of up to [`ROWS`] rows over some panels: `out[panel][row][j] += Σ_blocks scale[j] · Σ_c x[row][c] · weight[c][j]`.
-/// Panels are read in turns, since memory gives more where several places of it are.
+/// The sums of up to [`ROWS`] rows over some panels: `out[panel][row][j] += Σ_blocks scale[row] · scale[j] · Σ_c x[row][c] ·
+/// weight[c][j]`. Several panels are read in turns, since memory gives more where several places of it are; the sums of one
+/// stay in registers, which is best where it is in the cache.
 ///
 /// # Panics
 /// If a panel has fewer blocks than a row, or an out is missing.
@@ -133,22 +202,25 @@ impl<const R: usize> WithSimd for Plain<'_, R> {
     fn with_simd<S: Simd>(self, _: S) {
         in_turns(self.rows, self.panels, self.outs, |x, block, out| {
             for (x, out) in x.iter().zip(out) {
-                let mut sums = [0; PANEL];
-                for (x, columns) in x.iter().zip(&block.weights) {
-                    let [x, y] = x.map(i32::from);
-                    for (sum, [v, w]) in sums.iter_mut().zip(columns) {
-                        *sum += x * i32::from(*v) + y * i32::from(*w);
+                let mut sums = [x.start; PANEL];
+                for (x, columns) in x.quads.iter().zip(&block.weights) {
+                    let x = x.map(i32::from);
+                    for (sum, weights) in sums.iter_mut().zip(columns) {
+                        let weights = weights.map(i32::from);
+                        *sum += x[0] * weights[0] + x[1] * weights[1];
+                        *sum += x[2] * weights[2] + x[3] * weights[3];
                     }
                 }
                 for ((out, sum), bits) in out.iter_mut().zip(sums).zip(block.scales) {
-                    *out += sum as f32 * scale(bits);
+                    *out += sum as f32 * (scale(bits) * x.scale);
                 }
             }
         });
     }
 }
 
-/// Pairs multiplied and added by one instruction, which the compiler does not find by itself; `V` vectors of columns at once.
+/// Sizes of weights multiplied with inputs that have the weights' signs: the sum of two such products is within 16 bits.
+/// `V` vectors of columns at once.
 #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 #[inline(always)]
 fn avx2<const R: usize, const V: usize>(
@@ -157,21 +229,25 @@ fn avx2<const R: usize, const V: usize>(
     block: &Block,
     out: &mut [[f32; PANEL]; ROWS],
 ) {
-    use pulp::{bytemuck::cast, f32x8, i8x16};
+    use pulp::{bytemuck::cast, f32x8};
 
     const LANES: usize = 8;
+    let (avx, avx2) = (v3.avx, v3.avx2);
+    let (offsets, ones) = (cast([OFFSET; 4 * LANES]), cast([1i16; 2 * LANES]));
     for first in (0..PANEL / LANES).step_by(V) {
-        let mut sums = [[v3.splat_i32x8(0); V]; R];
-        for (pair, columns) in block.weights.iter().enumerate() {
+        let mut sums = [[cast([0i32; LANES]); V]; R];
+        for (quad, columns) in block.weights.iter().enumerate() {
             let (columns, _) = columns.as_chunks::<LANES>();
             let weights: [_; V] = std::array::from_fn(|v| {
-                v3.convert_i8x16_to_i16x16(cast::<_, i8x16>(columns[first + v]))
+                avx2._mm256_xor_si256(cast(columns[first + v]), offsets)
             });
             for (sums, x) in sums.iter_mut().zip(x) {
-                let x = cast(v3.splat_i32x8(cast(x[pair])));
+                let x = avx._mm256_set1_epi32(cast(x.quads[quad]));
                 for (sum, weights) in sums.iter_mut().zip(weights) {
-                    let products = v3.multiply_wrapping_add_adjacent_i16x16(weights, x);
-                    *sum = v3.wrapping_add_i32x8(*sum, products);
+                    let sizes = avx2._mm256_abs_epi8(weights);
+                    let signed = avx2._mm256_sign_epi8(x, weights);
+                    let pairs = avx2._mm256_maddubs_epi16(sizes, signed);
+                    *sum = avx2._mm256_add_epi32(*sum, avx2._mm256_madd_epi16(pairs, ones));
                 }
             }
         }
@@ -179,10 +255,11 @@ fn avx2<const R: usize, const V: usize>(
         for (v, scales) in scales[first..first + V].iter().enumerate() {
             let scales: f32x8 = cast(scales.map(small));
             let scales = v3.mul_f32x8(scales, v3.splat_f32x8(LARGE));
-            for (sums, out) in sums.iter().zip(&mut *out) {
+            for ((sums, x), out) in sums.iter().zip(x).zip(&mut *out) {
                 let (outs, _) = out.as_chunks_mut::<LANES>();
                 let out = &mut outs[first + v];
-                let sum = v3.convert_i32x8_to_f32x8(sums[v]);
+                let sum = v3.convert_i32x8_to_f32x8(cast(sums[v]));
+                let scales = v3.mul_f32x8(scales, v3.splat_f32x8(x.scale));
                 *out = cast(v3.mul_add_f32x8(sum, scales, cast(*out)));
             }
         }
@@ -198,19 +275,26 @@ fn avx512<const R: usize>(
     block: &Block,
     out: &mut [[f32; PANEL]; ROWS],
 ) {
-    use pulp::{bytemuck::cast, f32x16, i8x32};
+    use pulp::{bytemuck::cast, f32x16};
 
-    const LANES: usize = 16;
     const V: usize = PANEL / LANES;
-    let mut sums = [[v4.splat_i32x16(0); V]; R];
-    for (pair, columns) in block.weights.iter().enumerate() {
-        let weights: [i8x32; V] = cast(*columns);
-        let weights = weights.map(|weights| v4.convert_i8x32_to_i16x32(weights));
+    let (foundation, bytes) = (v4.avx512f, v4.avx512bw);
+    let (offsets, ones) = (cast([OFFSET; 4 * LANES]), cast([1i16; 2 * LANES]));
+    let zero = cast([0i32; LANES]);
+    let mut sums = [[zero; V]; R];
+    for (quad, columns) in block.weights.iter().enumerate() {
+        let (columns, _) = columns.as_chunks::<LANES>();
+        let weights: [_; V] =
+            std::array::from_fn(|v| foundation._mm512_xor_si512(cast(columns[v]), offsets));
         for (sums, x) in sums.iter_mut().zip(x) {
-            let x = cast(v4.splat_i32x16(cast(x[pair])));
+            let x = foundation._mm512_set1_epi32(cast(x.quads[quad]));
             for (sum, weights) in sums.iter_mut().zip(weights) {
-                let products = v4.multiply_wrapping_add_adjacent_i16x32(weights, x);
-                *sum = v4.wrapping_add_i32x16(*sum, products);
+                let sizes = bytes._mm512_abs_epi8(weights);
+                let negative = bytes._mm512_movepi8_mask(weights);
+                let signed = bytes._mm512_mask_sub_epi8(x, negative, zero, x);
+                let pairs = bytes._mm512_maddubs_epi16(sizes, signed);
+                let products = bytes._mm512_madd_epi16(pairs, ones);
+                *sum = foundation._mm512_add_epi32(*sum, products);
             }
         }
     }
@@ -218,10 +302,11 @@ fn avx512<const R: usize>(
     for (v, scales) in scales.iter().enumerate() {
         let scales: f32x16 = cast(scales.map(small));
         let scales = v4.mul_f32x16(scales, v4.splat_f32x16(LARGE));
-        for (sums, out) in sums.iter().zip(&mut *out) {
+        for ((sums, x), out) in sums.iter().zip(x).zip(&mut *out) {
             let (outs, _) = out.as_chunks_mut::<LANES>();
             let out = &mut outs[v];
-            let sum = v4.convert_i32x16_to_f32x16(sums[v]);
+            let sum = v4.convert_i32x16_to_f32x16(cast(sums[v]));
+            let scales = v4.mul_f32x16(scales, v4.splat_f32x16(x.scale));
             *out = cast(v4.mul_add_f32x16(sum, scales, cast(*out)));
         }
     }
@@ -236,18 +321,18 @@ mod tests {
     }
 
     fn row(blocks: usize, seed: usize) -> Vec<Levels> {
-        let level = |i: usize| number(seed + i, 32767) as i16;
-        let pair = |b, p| std::array::from_fn(|k| level((b * PAIRS + p) * PAIR + k));
-        (0..blocks).map(|b| std::array::from_fn(|p| pair(b, p))).collect()
+        let value = |b, i| number(seed + b * BLOCK + i, 127) as f32 / 32.0;
+        let block = |b| Levels::of(&std::array::from_fn::<_, BLOCK, _>(|i| value(b, i)));
+        (0..blocks).map(block).collect()
     }
 
     fn panel(blocks: usize, seed: usize) -> Vec<Block> {
         let mut panel = vec![Block::ZERO; blocks];
         for (b, block) in panel.iter_mut().enumerate() {
-            for (i, weight) in
-                block.weights.as_flattened_mut().as_flattened_mut().iter_mut().enumerate()
-            {
-                *weight = number(seed + b * 31 + i, 127) as i8;
+            for i in 0..BLOCK * PANEL {
+                // Files have -128, too.
+                let level = (number(seed + b * 31 + i, 128)).min(127) as i8;
+                block.set_level(i % BLOCK, i / BLOCK, level);
             }
             for (j, scale) in block.scales.iter_mut().enumerate() {
                 // From the smallest subnormal to a half, of both signs.
@@ -260,11 +345,23 @@ mod tests {
     /// In f64, from the definition.
     fn exact(row: &[Levels], panel: &[Block], j: usize) -> f64 {
         let blocks = row.iter().zip(panel).map(|(x, block)| {
-            let pairs = x.iter().zip(&block.weights).flat_map(|(x, w)| x.iter().zip(w[j]));
-            let sum: i64 = pairs.map(|(x, w)| i64::from(*x) * i64::from(w)).sum();
-            sum as f64 * f64::from(scale(block.scales[j]))
+            let levels = x.quads.as_flattened().iter().enumerate();
+            let sum: i64 = levels.map(|(i, x)| i64::from(*x) * i64::from(block.level(i, j))).sum();
+            sum as f64 * f64::from(x.scale) * f64::from(scale(block.scales[j]))
         });
         blocks.sum()
+    }
+
+    #[test]
+    fn levels_are_the_nearest_and_zeros_where_nothing_is() {
+        let levels = Levels::of(&[1.0, -2.0, 0.5]);
+        assert_eq!(levels.quads[0], [64, -127, 32, 0]);
+        assert_eq!(levels.quads[1..], [[0; QUAD]; QUADS - 1]);
+        assert_eq!((levels.scale, levels.start), (2.0 / 127.0, -128 * (64 - 127 + 32)));
+        assert_eq!(Levels::of(&[0.0; BLOCK]).scale, 0.0);
+        for broken in [[f32::NAN, 1.0], [1.0, f32::NAN]] {
+            assert!(Levels::of(&broken).scale.is_nan());
+        }
     }
 
     #[test]
@@ -306,8 +403,8 @@ mod tests {
                             for (j, found) in out.iter().enumerate() {
                                 let expected = exact(&rows[r], panels[p], j);
                                 let error = (f64::from(*found) - expected).abs();
-                                // Each block's sum is rounded, and each sum of them; the largest is 2^27 · ½.
-                                let most = blocks as f64 * 2f64.powi(26 - 22);
+                                // Each block's sum is rounded, and each sum of them; the largest is 2^19 · 2^-5 · ½.
+                                let most = blocks as f64 * 2f64.powi(13 - 22);
                                 assert!(error <= most, "{found} {expected}, {}", simd.name());
                             }
                         }

@@ -1,13 +1,12 @@
 //! Panels of weights: quantized from f32, or taken from levels and scales and given as such.
 
 use super::{
-    LEVELS, Panel,
-    rows::nearest,
+    Panel,
     values::{Int8Values, scale_bits, unscalable},
 };
 use crate::{
     Error, Simd,
-    simd::int8::{self, BLOCK, Block, PAIR, PANEL},
+    simd::int8::{self, BLOCK, Block, LEVELS, PANEL, nearest},
 };
 
 impl Panel {
@@ -47,7 +46,7 @@ impl Panel {
                 for ((block, levels), scale) in self.blocks.iter_mut().zip(own).zip(scales) {
                     block.scales[j] = *scale;
                     for (channel, level) in levels.iter().enumerate() {
-                        block.weights[channel / PAIR][j][channel % PAIR] = *level;
+                        block.set_level(channel, j, *level);
                     }
                 }
             }
@@ -55,9 +54,9 @@ impl Panel {
         }
         let own = first..columns.min(first + PANEL);
         for (channel, row) in levels.chunks_exact(columns).enumerate() {
-            let to = &mut self.blocks[channel / BLOCK].weights[channel % BLOCK / PAIR];
-            for (to, level) in to.iter_mut().zip(&row[own.clone()]) {
-                to[channel % PAIR] = *level;
+            let block = &mut self.blocks[channel / BLOCK];
+            for (j, level) in row[own.clone()].iter().enumerate() {
+                block.set_level(channel % BLOCK, j, *level);
             }
         }
         for (block, row) in self.blocks.iter_mut().zip(scales.chunks_exact(columns)) {
@@ -78,16 +77,16 @@ impl Panel {
                 for ((block, levels), scale) in self.blocks.iter().zip(own).zip(scales) {
                     *scale = block.scales[j];
                     for (channel, level) in levels.iter_mut().enumerate() {
-                        *level = block.weights[channel / PAIR][j][channel % PAIR];
+                        *level = block.level(channel, j);
                     }
                 }
             }
             return;
         }
         for (channel, row) in levels.chunks_exact_mut(columns).enumerate().take(rows) {
-            let of = &self.blocks[channel / BLOCK].weights[channel % BLOCK / PAIR];
-            for (level, of) in row[first..][..count].iter_mut().zip(of) {
-                *level = of[channel % PAIR];
+            let block = &self.blocks[channel / BLOCK];
+            for (j, level) in row[first..][..count].iter_mut().enumerate() {
+                *level = block.level(channel % BLOCK, j);
             }
         }
         for (block, row) in self.blocks.iter().zip(scales.chunks_exact_mut(columns)) {
@@ -112,13 +111,11 @@ fn quantize_block(rows: &[[f32; PANEL]; BLOCK], block: &mut Block) {
         let scale = int8::scale(*bits);
         *per_level = if scale > 0.0 { 1.0 / scale } else { 0.0 };
     }
-    for (weights, rows) in block.weights.iter_mut().zip(rows.as_chunks::<PAIR>().0) {
-        for (i, row) in rows.iter().enumerate() {
-            for ((weights, exact), per_level) in weights.iter_mut().zip(row).zip(&per_level) {
-                // The f16 may be a little smaller than a 127th, and much below the smallest normal one.
-                let level = (exact * per_level).clamp(-LEVELS, LEVELS);
-                weights[i] = nearest(level) as i8;
-            }
+    for (channel, row) in rows.iter().enumerate() {
+        for (j, (exact, per_level)) in row.iter().zip(&per_level).enumerate() {
+            // The f16 may be a little smaller than a 127th, and much below the smallest normal one.
+            let level = (exact * per_level).clamp(-LEVELS, LEVELS);
+            block.set_level(channel, j, nearest(level) as i8);
         }
     }
 }
