@@ -26,10 +26,11 @@ const SINGLE: f64 = 1e-5;
 const HALF: f64 = 2e-3;
 
 /// The vectors that were computed in f16 and are stored as f32.
-const HALVES: [&str; 3] = [
+const HALVES: [&str; 4] = [
     "attention_24_qk_matmul_output_mode3_softmax_precision",
     "attention_4d_fp16",
     "attention_4d_gqa_causal_nonpad_decode_fp16",
+    "linear_attention_fp16",
 ];
 
 /// How a vector is expressed.
@@ -91,9 +92,20 @@ const VECTORS: &[(&str, Way)] = &[
     ("flexattention_scaled", Way::Attention),
     // Whatever constant the graph adds, the softmax takes it out again.
     ("flexattention_score_mod", Way::Flex(|shape| by_pair(shape, |_, _| 0.5))),
+    ("linear_attention_decode_step", Way::Linear),
     ("linear_attention_delta", Way::Linear),
     ("linear_attention_explicit_scale", Way::Linear),
+    ("linear_attention_fp16", Way::Linear),
+    ("linear_attention_gated", Way::Linear),
+    ("linear_attention_gated_delta", Way::Linear),
+    ("linear_attention_gated_delta_beta_scalar", Way::Linear),
+    ("linear_attention_gated_delta_gqa", Way::Linear),
+    ("linear_attention_gated_delta_mqa", Way::Linear),
+    ("linear_attention_gated_per_head_decay", Way::Linear),
+    ("linear_attention_linear", Way::Linear),
     ("linear_attention_linear_t1_no_past", Way::Linear),
+    ("linear_attention_no_past_explicit_zeros", Way::Linear),
+    ("linear_attention_prefill_with_past", Way::Linear),
     ("rotary_embedding_no_position_ids_interleaved", Way::Rotary),
     ("rotary_embedding_with_interleaved_rotary_dim", Way::Rotary),
     ("rotary_embedding_with_rotary_dim", Way::Rotary),
@@ -266,7 +278,17 @@ fn linear(vector: &Vector) -> Vec<Compared> {
     let (v, [.., value_dim]) = vector.tensor("value").by_head(count("kv_num_heads"));
     let shape = Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim };
     let rule = vector.attributes["update_rule"].as_str().unwrap_or("gated_delta");
-    let gate = |name: &str, wanted: bool| wanted.then(|| vector.tensor(name).by_head(kv_heads).0);
+    let gate = |name: &str, wanted: bool| {
+        wanted.then(|| {
+            let gate = vector.tensor(name);
+            // A single one is that of all heads.
+            let is_shared = gate.shape[2] == 1 && kv_heads > 1;
+            let each = if is_shared { kv_heads } else { 1 };
+            let values = gate.values.iter().flat_map(|&x| std::iter::repeat_n(x, each)).collect();
+            let shape = vec![batch, keys, gate.shape[2] * each];
+            Tensor { shape, values, is_bool: false }.by_head(kv_heads).0
+        })
+    };
     let decay = gate("decay", rule.starts_with("gated"));
     let beta = gate("beta", rule.ends_with("delta"));
     let plain = Recurrence::new(shape);
@@ -288,10 +310,32 @@ fn linear(vector: &Vector) -> Vec<Compared> {
         found: widen(found),
         expected: widen(&expected.values),
     };
+    let expected = vector.tensor("output");
     vec![
-        compared("output", &out, vector.tensor("output")),
+        compared("output", &out, expected),
         compared("present_state", &state, vector.tensor("present_state")),
+        compared("output in chunks", &in_chunks(&call, vector, &inputs), expected),
     ]
+}
+
+/// The first outputs of a call with the tokens again and again behind them: long enough to go in chunks.
+fn in_chunks(call: &Recurrence, vector: &Vector, inputs: &Inputs) -> Vec<f32> {
+    let Shape { batch, heads, kv_heads, keys, value_dim, .. } = call.shape;
+    let times = 100usize.div_ceil(keys);
+    let long = |values: &[f32], heads: usize| -> Vec<f32> {
+        values.chunks_exact(values.len() / (batch * heads)).flat_map(|x| x.repeat(times)).collect()
+    };
+    let [decay, beta] = [call.decay, call.beta].map(|gate| Some(long(gate?, kv_heads)));
+    let length = keys * times;
+    let shape = Shape { queries: length, keys: length, ..call.shape };
+    let call = Recurrence { shape, decay: decay.as_deref(), beta: beta.as_deref(), ..*call };
+    let past = vector.get("past_state").map(|past| past.values.clone());
+    let mut state = past.unwrap_or_else(|| vec![0.0; call.state_len()]);
+    let (q, k, v) = (long(inputs.q, heads), long(inputs.k, kv_heads), long(inputs.v, kv_heads));
+    let out = call.forward(&mut state, &Inputs { q: &q, k: &k, v: &v });
+    let out = out.expect("the call is allowed");
+    let first = out.chunks_exact(length * value_dim).flat_map(|head| &head[..keys * value_dim]);
+    swap(&first.copied().collect::<Vec<f32>>(), heads, keys, value_dim)
 }
 
 /// The Attention operator, and FlexAttention with a bias for its graph.
