@@ -52,11 +52,13 @@ impl Levels {
         let most = most.into_iter().fold(0.0, larger);
         let scale = most / LEVELS;
         let per_level = if scale > 0.0 { 1.0 / scale } else { 0.0 };
-        let levels = all.map(|x| nearest(x * per_level) as i8);
-        let sum: i32 = levels.iter().map(|level| i32::from(*level)).sum();
-        let (quads, _) = levels.as_chunks::<QUAD>();
-        let mut own = Self { scale, start: -i32::from(OFFSET) * sum, ..Self::ZERO };
-        own.quads.copy_from_slice(quads);
+        let (mut own, mut sum) = (Self { scale, ..Self::ZERO }, 0);
+        for (level, x) in own.quads.as_flattened_mut().iter_mut().zip(all) {
+            let nearest = nearest(x * per_level);
+            sum += nearest;
+            *level = nearest as i8;
+        }
+        own.start = -i32::from(OFFSET) * sum;
         own
     }
 }
@@ -238,9 +240,8 @@ fn avx2<const R: usize, const V: usize>(
         let mut sums = [[cast([0i32; LANES]); V]; R];
         for (quad, columns) in block.weights.iter().enumerate() {
             let (columns, _) = columns.as_chunks::<LANES>();
-            let weights: [_; V] = std::array::from_fn(|v| {
-                avx2._mm256_xor_si256(cast(columns[first + v]), offsets)
-            });
+            let weights: [_; V] =
+                std::array::from_fn(|v| avx2._mm256_xor_si256(cast(columns[first + v]), offsets));
             for (sums, x) in sums.iter_mut().zip(x) {
                 let x = avx._mm256_set1_epi32(cast(x.quads[quad]));
                 for (sum, weights) in sums.iter_mut().zip(weights) {

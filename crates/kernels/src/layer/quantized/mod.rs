@@ -212,18 +212,19 @@ struct Task<'a> {
 impl Task<'_> {
     /// Few rows meet their panels in memory, and read them in turns; many meet them in the cache, one after the other.
     fn run(mut self, simd: Simd, rows: &Rows) {
-        let together = if self.outs.len() > ROWS { 1 } else { TOGETHER };
-        for (i, panels) in self.panels.chunks(together).enumerate() {
-            let first = i * together * PANEL;
+        if self.outs.len() <= ROWS {
+            return project::<TOGETHER>(simd, self.panels, rows, self.first, 0, &mut self.outs);
+        }
+        for (i, panel) in self.panels.chunks(1).enumerate() {
             for (j, outs) in self.outs.chunks_mut(ROWS).enumerate() {
-                project(simd, panels, rows, self.first + j * ROWS, first, outs);
+                project::<1>(simd, panel, rows, self.first + j * ROWS, i * PANEL, outs);
             }
         }
     }
 }
 
-/// Some panels of the rows from `row` on, into their columns from `column` on.
-fn project(
+/// Up to `P` panels of the rows from `row` on, into their columns from `column` on.
+fn project<const P: usize>(
     simd: Simd,
     panels: &[Panel],
     rows: &Rows,
@@ -231,7 +232,7 @@ fn project(
     column: usize,
     outs: &mut [&mut [f32]],
 ) {
-    let mut blocks: [&[Block]; TOGETHER] = [&[]; TOGETHER];
+    let mut blocks: [&[Block]; P] = [&[]; P];
     for (blocks, panel) in blocks.iter_mut().zip(panels) {
         *blocks = &panel.blocks;
     }
@@ -239,10 +240,8 @@ fn project(
     for (r, levels) in levels[..outs.len()].iter_mut().enumerate() {
         *levels = rows.levels(row + r);
     }
-    let mut sums = [[[0.0; PANEL]; ROWS]; TOGETHER];
-    for (sums, panel) in sums.iter_mut().zip(panels) {
-        *sums = [panel.bias; ROWS];
-    }
+    let mut sums: [_; P] =
+        std::array::from_fn(|p| [panels.get(p).map_or([0.0; PANEL], |panel| panel.bias); ROWS]);
     int8::add_products(simd, &levels[..outs.len()], &blocks[..panels.len()], &mut sums);
     for (r, out) in outs.iter_mut().enumerate() {
         for (sums, out) in sums[..panels.len()].iter().zip(out[column..].chunks_mut(PANEL)) {
