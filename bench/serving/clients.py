@@ -1,17 +1,22 @@
 """Does OpenAI's own client get what it asks for, at every endpoint and for every error?
 
     python bench/serving/clients.py URL
+    python bench/serving/clients.py URL --limits KEY
 
 The server has the runs `words` (a decoder), `chat` (the same with a chat template), `blanks` (a masked encoder) and `pair`
-(an encoder-decoder). Exits with 1 at the first answer that is wrong.
+(an encoder-decoder). With `--limits` it was started with this key among its keys, `--slots 1 --queue 1 --deadline 3` and a
+`--context` that no text fills by then, and is asked for what these refuse. Exits with 1 at the first answer that is wrong.
 """
 
 import sys
+import threading
+import time
 
 import openai
 
 url = sys.argv[1]
-client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+limits = sys.argv[2:3] == ["--limits"]
+client = openai.OpenAI(base_url=f"{url}/v1", api_key=sys.argv[3] if limits else "none", max_retries=0)
 
 
 def expect(right, what):
@@ -19,18 +24,112 @@ def expect(right, what):
         sys.exit(f"wrong: {what}")
 
 
-def refused(kind, status, part, ask, **arguments):
+def refused(kind, status, part, ask, *positional, **arguments):
+    what = str(arguments)[:200]
     try:
-        answer = ask(**arguments)
+        answer = ask(*positional, **arguments)
         for _ in answer if arguments.get("stream") else ():
             pass
     except kind as error:
-        expect(error.status_code == status, f"{arguments}: status {error.status_code}, expected {status}")
-        expect(part in str(error), f"{arguments}: {error}, expected {part}")
-        expect({"message", "type", "param", "code"} <= set(error.body), f"{arguments}: {error.body}")
-        return
-    sys.exit(f"wrong: {arguments} was answered, expected {status}")
+        expect(error.status_code == status, f"{what}: status {error.status_code}, expected {status}")
+        expect(part in str(error), f"{what}: {error}, expected {part}")
+        expect({"message", "type", "param", "code"} <= set(error.body), f"{what}: {error.body}")
+        return error
+    sys.exit(f"wrong: {what} was answered, expected {status}")
 
+
+ENDLESS = {"model": "words", "prompt": "a", "max_tokens": 10**6, "extra_body": {"ignore_eos": True}}
+
+
+def late_in_a_stream(ask, **arguments):
+    """Some of the text, and then an error in its place."""
+    events = 0
+    try:
+        for _ in ask(**arguments, stream=True):
+            events += 1
+    except openai.APIError as error:
+        expect(events > 0, "a stream begins before it is late")
+        expect("--deadline" in error.message, error)
+        expect(isinstance(error.body, dict) and error.body["type"] == "timeout_error", error.body)
+        return
+    sys.exit(f"wrong: a stream of {events} events ended as if it were whole")
+
+
+def slots():
+    return client.get(f"{url}/slots", cast_to=object)
+
+
+def is_full():
+    """Whether a text is written and another one waits."""
+    busy = sum(slot["is_processing"] for slot in slots() if slot["model"] == "words")
+    waiting = client.get(f"{url}/metrics", cast_to=str)
+    return busy == 1 and 'whatwhere_waiting{model="words"} 1' in waiting
+
+
+def check_limits():
+    complete, embed = client.completions.create, client.embeddings.create
+    expect(complete(model="words", prompt="a", max_tokens=1).usage.completion_tokens == 1, "with a key")
+    for wrong in ("none", f"{client.api_key}x"):
+        stranger = client.with_options(api_key=wrong)
+        for ask, arguments in [
+            (stranger.models.list, {}),
+            (stranger.completions.create, {"model": "words", "prompt": "a"}),
+            (stranger.completions.create, {"model": "words", "prompt": "a", "stream": True}),
+            (stranger.embeddings.create, {"model": "words", "input": "a"}),
+        ]:
+            error = refused(openai.AuthenticationError, 401, "API key", ask, **arguments)
+            expect(error.code == "invalid_api_key", error.body)
+    refused(openai.APIStatusError, 405, "not asked by GET", client.get, "/completions", cast_to=object)
+    refused(openai.APIStatusError, 405, "not asked by POST", client.post, "/models", cast_to=object, body={})
+    refused(openai.NotFoundError, 404, "there is no", client.get, "/nothing", cast_to=object)
+    refused(openai.APIStatusError, 413, "4194304", complete, model="words", prompt="a" * (5 << 20))
+    refused(openai.APIStatusError, 413, "4194304", embed, model="words", input=["a" * (5 << 20)])
+
+    # One is written, one waits, a third one is told when to come again; the first two are told that they are late.
+    late = []
+
+    def endless():
+        late.append(refused(openai.InternalServerError, 504, "--deadline", complete, **ENDLESS))
+
+    first = [threading.Thread(target=endless) for _ in range(2)]
+    for one in first:
+        one.start()
+    end = time.monotonic() + 3
+    while not is_full():
+        expect(time.monotonic() < end, "one text is written and one waits")
+        time.sleep(0.01)
+    for stream in (False, True):
+        error = refused(openai.RateLimitError, 429, "wait already", complete, **ENDLESS, stream=stream)
+        expect(error.code == "queue_full", error.body)
+        expect(int(error.response.headers["retry-after"]) >= 1, error.response.headers)
+    refused(openai.RateLimitError, 429, "wait already", embed, model="words", input="a")
+    for one in first:
+        one.join()
+    expect([error.type for error in late] == 2 * ["timeout_error"], late)
+    # The client's own way with them: to come again.
+    patient = client.with_options(max_retries=10)
+    first = threading.Thread(target=endless)
+    first.start()
+    waiting = threading.Thread(target=endless)
+    waiting.start()
+    answer = patient.completions.create(model="words", prompt="a", max_tokens=1)
+    expect(answer.usage.completion_tokens == 1, answer)
+    first.join()
+    waiting.join()
+
+    late_in_a_stream(complete, **ENDLESS)
+    messages = [{"role": "user", "content": "Who is there?"}]
+    arguments = ENDLESS | {"model": "chat", "messages": messages}
+    del arguments["prompt"]
+    late_in_a_stream(client.chat.completions.create, **arguments)
+    refused(openai.InternalServerError, 504, "--deadline", embed, model="words", input=["a" * 15_000] * 256)
+    expect(complete(model="words", prompt="a", max_tokens=1).usage.completion_tokens == 1, "the server lives on")
+    print(f"openai {openai.__version__}: every limit as expected")
+
+
+if limits:
+    check_limits()
+    sys.exit()
 
 names = [model.id for model in client.models.list()]
 expect(names == ["words", "chat", "blanks", "pair"], names)

@@ -3,7 +3,9 @@
     python bench/serving/load.py URL PID [--requests 10000] [--seconds 90]
 
 8 clients × 200 requests without an error, the 95th percentile of the time between tokens alone and among 8, memory of the
-process PID over short requests (10 000, or as many as fit into so many seconds), and clients killed by -9 in mid-stream.
+process PID over short requests (10 000, or as many as fit into so many seconds) whose prompts begin alike and not, so that
+what is kept of earlier prompts is taken, replaced and dropped, and clients killed by -9 in mid-stream.
+The percentiles are printed and not judged: on a busy machine they say how busy it is.
 Needs Linux's /proc, and nothing but Python.
 """
 
@@ -130,13 +132,33 @@ for _ in range(5):
 print("20 clients killed in mid-stream: all slots free again")
 
 END = time.monotonic() + arguments.seconds
+# Beyond the first two places up to which a prompt is kept (64 and 128 tokens of a character each).
+TEXT = "But soft, what light through yonder window breaks? It is the east and Juliet is the sun. " * 3
 
 
-def short(share):
-    def work(_):
+def prompt(number):
+    """Every third begins like one before it up to some place, every third is new, and every third is short."""
+    own = f"{number:08d}"
+    if number % 3 == 0:
+        return TEXT[: 70 + number % 60] + own
+    return own + TEXT[: 60 + number % 70] if number % 3 == 1 else "a"
+
+
+def count(name):
+    """A counter of the model."""
+    connection = connect()
+    connection.request("GET", "/metrics")
+    label = f'{name}{{model="{arguments.model}"}} '
+    lines = connection.getresponse().read().decode().splitlines()
+    return float(next(line for line in lines if line.startswith(label)).removeprefix(label))
+
+
+def short(share, first):
+    def work(number):
         connection, done = connect(), 0
         while done < share and time.monotonic() < END:
-            response = post(connection, {"prompt": "a", "max_tokens": 1})
+            text = prompt(first + number * share + done)
+            response = post(connection, {"prompt": text, "max_tokens": 1})
             response.read()
             if response.status != 200:
                 raise ValueError(response.status)
@@ -146,12 +168,18 @@ def short(share):
     return work
 
 
-first = sum(among(4, short(arguments.requests // 40)))
+known = count("whatwhere_cached_tokens_total")
+first = sum(among(4, short(arguments.requests // 40, 0)))
 before = memory()
-count = first + sum(among(4, short((arguments.requests - first) // 4)))
+done = first + sum(among(4, short((arguments.requests - first) // 4, arguments.requests)))
 after = memory()
-print(f"memory: {before:.1f} MiB after {first} short requests, {after:.1f} MiB after {count}")
+known = count("whatwhere_cached_tokens_total") - known
+print(f"memory: {before:.1f} MiB after {first} short requests, {after:.1f} MiB after {done}")
+# A third of the prompts begin like an earlier one; what is kept may have been dropped between them.
+print(f"{known:.0f} tokens of their prompts were known from earlier ones")
+if known < done:
+    sys.exit("wrong: hardly anything was known from earlier prompts")
 if after > 1.1 * before + 8:
     sys.exit("wrong: memory grows")
-if count < arguments.requests - 4:
-    print(f"SKIPPED: {arguments.requests - count} of {arguments.requests} short requests: no time left")
+if done < arguments.requests - 4:
+    print(f"SKIPPED: {arguments.requests - done} of {arguments.requests} short requests: no time left")

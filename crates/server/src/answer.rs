@@ -4,13 +4,13 @@ use std::{pin::pin, sync::Arc};
 
 use axum::response::Response;
 use serde_json::{Value, json};
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::task::JoinSet;
 use whatwhere_data::Tokenizer;
 use whatwhere_training::Run;
 
 use crate::{
     Refusal,
-    engine::{Event, Probability},
+    engine::{Heard, Probability},
     listen::before,
     routes::json_response,
     stream,
@@ -20,7 +20,7 @@ use crate::{
 /// One text of an answer.
 #[derive(Debug)]
 pub(crate) struct Order {
-    pub(crate) events: mpsc::Receiver<Event>,
+    pub(crate) events: Heard,
     pub(crate) prompt: Arc<Vec<u32>>,
     /// What stands before the text.
     pub(crate) echo: Option<String>,
@@ -109,10 +109,15 @@ pub(crate) async fn answer(
     // Whoever leaves drops the tasks, and these what the engine sends to.
     let mut texts: Vec<Written> = (0..count).map(|_| Written::default()).collect();
     while let Some(done) = tasks.join_next().await {
-        let (index, written) = done.map_err(|_| Refusal::internal("the answer was lost"))?;
+        let (index, written) = done.map_err(|_| lost())?;
         texts[index] = written?;
     }
     Ok(json_response(&shape.whole(&texts, tokenizer(run)?)))
+}
+
+/// A task that writes an answer down has panicked.
+fn lost() -> Refusal {
+    Refusal::internal("the answer was lost by a defect of the server")
 }
 
 fn tokenizer(run: &Run) -> Result<&Tokenizer, Refusal> {
@@ -165,7 +170,10 @@ fn streamed(
                     events.say(&refusal.to_json()).await;
                     break;
                 }
-                Some(Err(_)) => break,
+                Some(Err(_)) => {
+                    events.say(&lost().to_json()).await;
+                    break;
+                }
             }
         }
         if tells_usage {

@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, hash_map::RandomState},
     hash::BuildHasher,
-    time::Instant,
 };
 
 use schemars::JsonSchema;
@@ -153,7 +152,7 @@ impl Asked {
             ignores_end: self.ignore_eos == Some(true),
             told: telling.count.map(|count| count as usize),
             tells_prompt: telling.of_prompt,
-            deadline: Instant::now() + options.deadline,
+            deadline: shared.deadline(),
         })
     }
 

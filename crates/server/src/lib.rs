@@ -1,12 +1,14 @@
 //! Trained runs over HTTP: one server for decoders, encoders and encoder-decoders.
 //!
 //! [`serve`] is the public thing. `listen.rs` has connections and their limits, `routes.rs` the list of addresses, `openai/`,
-//! `ours.rs` and `llama.rs` what is answered there, `engine/` the thread of each run that computes, `refusal.rs` the one shape
-//! of errors, `shared.rs` what all requests share.
+//! `ours.rs`, `llama/` and `page.rs` what is answered there, `engine/` the thread of each run that computes, `guard.rs` who may
+//! ask, `refusal.rs` the one shape of errors, `shared.rs` what all requests share.
 
+mod address;
 mod answer;
 mod asked;
 mod body;
+mod described;
 mod engine;
 mod guard;
 mod listen;
@@ -21,13 +23,15 @@ mod routes;
 mod shared;
 mod stream;
 mod template;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use std::{
-    io,
+    fmt, io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use thiserror::Error;
@@ -36,8 +40,11 @@ use whatwhere_training::Run;
 pub use refusal::Refusal;
 pub use shared::{Served, Shared};
 
+/// What ends by itself once nobody waits for it may take so long at the end.
+const LAST: Duration = Duration::from_secs(1);
+
 /// How runs are served.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// Where to listen.
     pub host: IpAddr,
@@ -75,6 +82,24 @@ impl Default for Options {
     }
 }
 
+/// Without the keys: what is printed is kept.
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let Self { host, port, keys, slots, queue, context, deadline, grace, folders } = self;
+        f.debug_struct("Options")
+            .field("host", host)
+            .field("port", port)
+            .field("keys", &format_args!("{} hidden", keys.len()))
+            .field("slots", slots)
+            .field("queue", queue)
+            .field("context", context)
+            .field("deadline", deadline)
+            .field("grace", grace)
+            .field("folders", folders)
+            .finish()
+    }
+}
+
 /// Why there is no server.
 #[derive(Debug, Error)]
 pub enum Error {
@@ -107,9 +132,9 @@ pub fn serve(
         .enable_all()
         .build()
         .map_err(Error::Start)?;
-    let outcome = runtime.block_on(listen::listen(shared.clone(), options, ready));
+    let outcome = runtime.block_on(listen::listen(routes::router(shared.clone()), options, ready));
     // What nobody waits for any more is left by the engines.
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    shared.stop();
+    runtime.shutdown_timeout(LAST);
+    shared.stop(Instant::now() + LAST);
     outcome
 }

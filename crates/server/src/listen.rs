@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
@@ -18,7 +19,7 @@ use hyper_util::{
 };
 use tokio::{net::TcpListener, sync::Semaphore, time};
 
-use crate::{Error, Options, Shared, patient::Patient, routes};
+use crate::{Error, Options, patient::Patient};
 
 /// Connections at once; others wait to be accepted.
 const CONNECTIONS: usize = 512;
@@ -29,7 +30,7 @@ const HEADER_BYTES: usize = 64 << 10;
 
 /// Accepts connections until a signal, then finishes those that are open.
 pub(crate) async fn listen(
-    shared: Arc<Shared>,
+    router: Router,
     options: &Options,
     ready: impl FnOnce(SocketAddr),
 ) -> Result<(), Error> {
@@ -38,7 +39,6 @@ pub(crate) async fn listen(
     let listener = TcpListener::bind(address).await.map_err(taken)?;
     let mut told = pin!(told_to_stop().map_err(Error::Start)?);
     ready(listener.local_addr().map_err(taken)?);
-    let router = routes::router(shared);
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let graceful = GracefulShutdown::new();
     loop {

@@ -101,8 +101,8 @@ impl Metrics {
         self.cached_tokens.fetch_add(cached as u64, Relaxed);
     }
 
-    pub(crate) fn cancelled(&self) {
-        self.cancelled.fetch_add(1, Relaxed);
+    pub(crate) fn cancelled(&self, texts: usize) {
+        self.cancelled.fetch_add(texts as u64, Relaxed);
     }
 
     pub(crate) fn slots(&self, busy: usize) {

@@ -50,6 +50,7 @@ pub(crate) async fn translate(
     State(shared): State<Arc<Shared>>,
     Json(request): Json<TranslateRequest>,
 ) -> Result<Response, Refusal> {
+    let deadline = shared.deadline();
     let served = shared.find(request.model.as_deref())?;
     require(served, Family::EncoderDecoder, "translates nothing")?;
     let defaults = Translation::default();
@@ -75,7 +76,8 @@ pub(crate) async fn translate(
         check_length(served, "text", &text)?;
         let translation = translation.clone();
         // One question each, so that others are answered in between.
-        let translated = served.ask(move |run| run.translate(&[text], &translation)).await?;
+        let translated =
+            served.ask(deadline, move |run| run.translate(&[text], &translation)).await?;
         let translated = translated.map_err(|error| Refusal::invalid("text", error.to_string()))?;
         found.extend(translated.into_iter().map(|text| json!({ "text": text })));
     }
@@ -98,6 +100,7 @@ pub(crate) async fn fill(
     State(shared): State<Arc<Shared>>,
     Json(request): Json<FillRequest>,
 ) -> Result<Response, Refusal> {
+    let deadline = shared.deadline();
     let served = shared.find(request.model.as_deref())?;
     require(served, Family::Encoder, "fills no blanks")?;
     let count = request.count.unwrap_or(5);
@@ -111,7 +114,7 @@ pub(crate) async fn fill(
     }
     // Every blank is one token; their name may have none.
     check_length(served, "text", &text.replace(BLANK, ""))?;
-    let blanks = served.ask(move |run| run.fill(&text, count)).await?;
+    let blanks = served.ask(deadline, move |run| run.fill(&text, count)).await?;
     let blanks = blanks.map_err(|error| Refusal::invalid("text", error.to_string()))?;
     Ok(json_response(&json!({ "model": served.name, "blanks": blanks })))
 }
@@ -131,6 +134,7 @@ pub(crate) async fn classify(
     State(shared): State<Arc<Shared>>,
     Json(request): Json<ClassifyRequest>,
 ) -> Result<Response, Refusal> {
+    let deadline = shared.deadline();
     let served = shared.find(request.model.as_deref())?;
     let classes =
         served.run.classes().map_err(|error| Refusal::invalid("model", error.to_string()))?;
@@ -141,10 +145,15 @@ pub(crate) async fn classify(
         let message = format!("found {found} second texts, expected {expected}");
         return Err(Refusal::invalid("second", message));
     }
+    for (name, texts) in [("input", &texts), ("second", seconds.as_ref().unwrap_or(&Vec::new()))] {
+        for text in texts {
+            check_length(served, name, text)?;
+        }
+    }
     let mut seconds = seconds.into_iter().flatten();
     let inputs: Vec<Input> =
         texts.into_iter().map(|text| Input { text, second: seconds.next() }).collect();
-    let told = served.ask(move |run| run.classify(&inputs)).await?;
+    let told = served.ask(deadline, move |run| run.classify(&inputs)).await?;
     let told = told.map_err(|error| Refusal::invalid("input", error.to_string()))?;
     let results: Vec<Value> = told
         .into_iter()

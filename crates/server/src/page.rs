@@ -1,4 +1,4 @@
-//! The page's own addresses: `/`, `/page/*`, `/v1/attention/*`, `/v1/choices/*` and `/v1/runs/*`.
+//! The page's own addresses: `/`, `/page/*`, which [`files`] has, and `/v1/attention/*`, `/v1/choices/*` and `/v1/runs/*`.
 //!
 //! Texts are read and looked into on one thread, which keeps the last few of them; questions wait in a bounded queue.
 //! What is answered is the lab's ([`whatwhere_lab::view`]).
@@ -12,22 +12,30 @@ use std::{
         mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     },
     thread,
+    time::Instant,
 };
 
 use axum::{
     Router,
-    extract::{FromRequestParts, Path, Query, State},
-    http::{header, request::Parts},
+    extract::State,
+    http::header,
     response::{IntoResponse, Response},
     routing::get,
 };
-use serde::{Deserialize, de::DeserializeOwned};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::json;
-use tokio::sync::oneshot;
-use whatwhere_lab::view::{self, Answer, MOST_BYTES, Opening, Parameters, View, folder::Folders};
+use tokio::{sync::oneshot, time::timeout_at};
+use whatwhere_lab::view::{self, Answer, MOST_BYTES, Opening, View, folder::Folders};
 use whatwhere_training::Run;
 
-use crate::{Refusal, Shared, body::Json, routes::json_response};
+use crate::{
+    Refusal, Shared,
+    address::{Pairs, Words},
+    body::Json,
+    described::Word,
+    routes::json_response,
+};
 
 /// Questions that may wait.
 const WAITING: usize = 256;
@@ -35,8 +43,8 @@ const WAITING: usize = 256;
 /// Texts that are kept open.
 const KEPT: usize = 4;
 
-/// Parameters of a question.
-const PARAMETERS: usize = 64;
+/// Changed settings of a run at the most.
+const CHANGES: usize = 64;
 
 /// The thread that answers.
 #[derive(Debug)]
@@ -71,9 +79,10 @@ impl Page {
         Ok(Self { questions })
     }
 
-    /// Asks, and waits for the answer; nobody is asked for those who have left.
+    /// Asks, and waits for the answer up to a deadline; nothing is asked for those who have left or waited too long.
     async fn ask<T: Send + 'static>(
         &self,
+        deadline: Instant,
         question: impl FnOnce(&mut Open) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
         let (answer, answered) = oneshot::channel();
@@ -89,7 +98,10 @@ impl Page {
             TrySendError::Disconnected(_) => Refusal::unavailable("the server stops"),
         })?;
         let broken = || Refusal::internal("the question could not be answered");
-        answered.await.unwrap_or_else(|_| Err(broken()))
+        match timeout_at(deadline.into(), answered).await {
+            Ok(answer) => answer.unwrap_or_else(|_| Err(broken())),
+            Err(_) => Err(Refusal::late()),
+        }
     }
 }
 
@@ -122,17 +134,102 @@ impl Open {
     }
 }
 
-/// What the page asks for; opened runs are in [`Shared::served`].
-pub(crate) fn routes() -> Router<Arc<Shared>> {
+/// What a browser shows; what it asks then is described like everything else.
+pub(crate) fn files() -> Router<Arc<Shared>> {
     Router::new()
         .route("/", get(async || file("text/html; charset=utf-8", view::page())))
         .route("/page/page.js", get(async || file("text/javascript; charset=utf-8", view::SCRIPT)))
         .route("/page/page.css", get(async || file("text/css; charset=utf-8", view::STYLE)))
-        .route("/v1/attention", get(runs).post(open))
-        .route("/v1/attention/{reading}/{what}", get(ask))
-        .route("/v1/choices/{what}", get(choices))
-        .route("/v1/runs/{what}", get(folder))
 }
+
+/// What can be asked of an open text.
+pub(crate) const ATTENTION: [Word; 9] = [
+    Word { name: "about", says: "What was read.", needs: &[], may: &[] },
+    Word { name: "text", says: "Its tokens.", needs: &[], may: &[] },
+    Word {
+        name: "surprise",
+        says: "The surprise of tokens in nats.",
+        needs: &[("from", "0"), ("to", "1")],
+        may: &[],
+    },
+    Word {
+        name: "next",
+        says: "What the model says of a position.",
+        needs: &[("at", "1")],
+        may: &["count"],
+    },
+    Word {
+        name: "layer",
+        says: "Every head of a layer, in few cells.",
+        needs: &[("site", "decoder"), ("layer", "0")],
+        may: &["cells"],
+    },
+    Word {
+        name: "tile",
+        says: "A square of a head's map.",
+        needs: &[
+            ("site", "decoder"),
+            ("layer", "0"),
+            ("head", "0"),
+            ("zoom", "0"),
+            ("row", "0"),
+            ("column", "0"),
+        ],
+        may: &[],
+    },
+    Word {
+        name: "rows",
+        says: "What queries look at, or who looks at keys.",
+        needs: &[("site", "decoder"), ("layer", "0"), ("head", "all"), ("at", "1")],
+        may: &["of"],
+    },
+    Word {
+        name: "split",
+        says: "The terms of a query's scores.",
+        needs: &[("site", "decoder"), ("layer", "0"), ("head", "0"), ("at", "1")],
+        may: &[],
+    },
+    Word {
+        name: "heads",
+        says: "How much each kind of term matters to each head.",
+        needs: &[("site", "decoder"), ("layer", "0")],
+        may: &[],
+    },
+];
+
+/// What can be asked about encodings and patterns.
+pub(crate) const CHOICES: [Word; 3] = [
+    Word { name: "choices", says: "What there is and can be set.", needs: &[], may: &[] },
+    Word {
+        name: "position",
+        says: "Scores of an encoding against distance.",
+        needs: &[("name", "rotary")],
+        may: &["set", "length"],
+    },
+    Word {
+        name: "pattern",
+        says: "Who sees whom.",
+        needs: &[("name", "window")],
+        may: &["set", "length"],
+    },
+];
+
+/// What can be asked about runs and comparisons on disk.
+pub(crate) const RUNS: [Word; 3] = [
+    Word { name: "list", says: "The runs and comparisons there are.", needs: &[], may: &[] },
+    Word {
+        name: "curve",
+        says: "The losses of a run.",
+        needs: &[("name", "runs/one")],
+        may: &["from"],
+    },
+    Word {
+        name: "comparison",
+        says: "The results of a comparison.",
+        needs: &[("name", "comparisons/one")],
+        may: &[],
+    },
+];
 
 fn file(kind: &'static str, content: impl IntoResponse) -> Response {
     // The page runs its own script and talks to its own server, whatever a text may hold.
@@ -156,99 +253,75 @@ fn refused(error: whatwhere_lab::Error) -> Refusal {
     Refusal::bad(error.to_string())
 }
 
-/// What stands behind `?`.
-struct Pairs(Parameters);
-
-impl<S: Send + Sync> FromRequestParts<S> for Pairs {
-    type Rejection = Refusal;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
-        let pairs = Query::<Vec<(String, String)>>::from_request_parts(parts, state).await;
-        let Query(pairs) = pairs.map_err(|error| Refusal::bad(error.body_text()))?;
-        match pairs.len() {
-            ..=PARAMETERS => Ok(Self(Parameters::new(pairs))),
-            found => Err(Refusal::bad(format!(
-                "found {found} parameters, expected at most {PARAMETERS}"
-            ))),
-        }
-    }
-}
-
-/// The parts of an address that have names.
-struct Words<T>(T);
-
-impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Words<T> {
-    type Rejection = Refusal;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
-        let found = Path::<T>::from_request_parts(parts, state).await;
-        found.map(|Path(found)| Self(found)).map_err(|error| Refusal::bad(error.body_text()))
-    }
-}
-
-async fn runs(State(shared): State<Arc<Shared>>) -> Response {
+pub(crate) async fn runs(State(shared): State<Arc<Shared>>) -> Response {
     let runs: Vec<&str> = shared.served.iter().map(|run| run.name.as_str()).collect();
     json_response(&json!({ "runs": runs }))
 }
 
 /// Which run is to read what.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+pub(crate) struct OpenRequest {
+    /// The name of a run; may be left out where only one is served.
     run: Option<String>,
+    /// The text; the source, for an encoder-decoder.
     text: String,
+    /// What is written to a source; the run's own translation by default.
     target: Option<String>,
+    /// Settings to read under that leave the weights as they are.
     #[serde(default)]
     changes: Vec<String>,
+    /// Position of the first token.
     #[serde(default)]
     first: usize,
 }
 
-async fn open(
+pub(crate) async fn open(
     State(shared): State<Arc<Shared>>,
-    Json(asked): Json<Asked>,
+    Json(asked): Json<OpenRequest>,
 ) -> Result<Response, Refusal> {
-    let Asked { run, text, target, changes, first } = asked;
-    if changes.len() > PARAMETERS {
+    let deadline = shared.deadline();
+    let OpenRequest { run, text, target, changes, first } = asked;
+    if changes.len() > CHANGES {
         let found = changes.len();
-        let message = format!("found {found} changes, expected at most {PARAMETERS}");
+        let message = format!("found {found} changes, expected at most {CHANGES}");
         return Err(Refusal::invalid("changes", message));
     }
     let served = shared.find(run.as_deref())?;
     let (name, run) = (served.name.clone(), served.run.clone());
     let opening = Opening { text, target, changes, first };
-    let id = shared.page.ask(move |open| open.open(&name, &run, &opening)).await?;
+    let id = shared.page.ask(deadline, move |open| open.open(&name, &run, &opening)).await?;
     Ok(json_response(&json!({ "reading": id })))
 }
 
-async fn ask(
+pub(crate) async fn ask(
     State(shared): State<Arc<Shared>>,
     Words((reading, what)): Words<(String, String)>,
     Pairs(parameters): Pairs,
 ) -> Result<Response, Refusal> {
-    let answer = shared.page.ask(move |open| match open.find(&reading) {
+    let answer = shared.page.ask(shared.deadline(), move |open| match open.find(&reading) {
         Some(view) => view.answer(&what, &parameters).map_err(refused),
         None => Err(Refusal::not_found(format!("no text is open as {reading}; open it again"))),
     });
     answer.await.map(answered)
 }
 
-async fn choices(
+pub(crate) async fn choices(
     State(shared): State<Arc<Shared>>,
     Words(what): Words<String>,
     Pairs(parameters): Pairs,
 ) -> Result<Response, Refusal> {
-    let answer =
-        shared.page.ask(move |_| view::choices::answer(&what, &parameters).map_err(refused));
+    let ask = move |_: &mut Open| view::choices::answer(&what, &parameters).map_err(refused);
+    let answer = shared.page.ask(shared.deadline(), ask);
     answer.await.map(answered)
 }
 
-async fn folder(
+pub(crate) async fn folder(
     State(shared): State<Arc<Shared>>,
     Words(what): Words<String>,
     Pairs(parameters): Pairs,
 ) -> Result<Response, Refusal> {
-    let answer =
-        shared.page.ask(move |open| open.folders.answer(&what, &parameters).map_err(refused));
+    let ask = move |open: &mut Open| open.folders.answer(&what, &parameters).map_err(refused);
+    let answer = shared.page.ask(shared.deadline(), ask);
     answer.await.map(answered)
 }

@@ -83,8 +83,9 @@ impl Refusal {
         Self { code: Some("queue_full"), retry_after: Some(1), ..refusal }
     }
 
-    /// It took longer than it may.
-    pub fn overdue(message: impl Into<String>) -> Self {
+    /// It waited or took longer than it may.
+    pub fn late() -> Self {
+        let message = "the request took longer than it may (--deadline)";
         Self::new(StatusCode::GATEWAY_TIMEOUT, "timeout_error", message)
     }
 

@@ -2,7 +2,7 @@
 
 use std::{
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use whatwhere_training::Run;
@@ -41,12 +41,13 @@ pub struct Served {
 }
 
 impl Served {
-    /// Asks the run between two turns of its engine, and waits for the answer.
+    /// Asks the run between two turns of its engine, and waits for the answer up to a deadline.
     pub async fn ask<T: Send + 'static>(
         &self,
+        deadline: Instant,
         question: impl FnOnce(&Run) -> T + Send + 'static,
     ) -> Result<T, Refusal> {
-        self.engine.ask(question).await
+        self.engine.ask(deadline, question).await
     }
 }
 
@@ -89,9 +90,14 @@ impl Shared {
         }
     }
 
-    /// Ends all engines; what is under way is finished unless nobody waits for it.
-    pub(crate) fn stop(&self) {
-        self.served.iter().for_each(|served| served.engine.stop());
+    /// When a request that begins now must be answered.
+    pub fn deadline(&self) -> Instant {
+        Instant::now() + self.options.deadline
+    }
+
+    /// Ends all engines; what is under way is finished unless nobody waits for it, or it takes longer than that.
+    pub(crate) fn stop(&self, until: Instant) {
+        self.served.iter().for_each(|served| served.engine.stop(until));
     }
 }
 

@@ -2,23 +2,25 @@
 
 use std::ops::ControlFlow;
 
-use tokio::sync::mpsc;
 use whatwhere_data::{Decoder, Tokenizer};
 use whatwhere_training::StopFilter;
 
 use crate::{
     Refusal,
-    engine::{Event, Finish, Probability},
+    engine::{Event, Finish, Heard, Probability},
 };
 
 /// A text that is being written.
 pub(crate) struct Text<'a> {
-    events: mpsc::Receiver<Event>,
+    events: Heard,
+    tokenizer: &'a Tokenizer,
     decoder: Option<Decoder<'a>>,
     stops: StopFilter<'a>,
     /// Said before anything else.
     echo: String,
     is_done: bool,
+    /// Characters of the tokens that were told so far.
+    told: usize,
     /// Tokens written so far.
     pub(crate) tokens: Vec<u32>,
     /// Tokens of the prompt that were known before.
@@ -30,6 +32,8 @@ pub(crate) struct Text<'a> {
 pub(crate) struct Piece {
     pub(crate) text: String,
     pub(crate) told: Vec<Probability>,
+    /// Characters of the tokens that were told before.
+    pub(crate) offset: usize,
     /// Why it ends, with its last piece.
     pub(crate) finish: Option<Ending>,
 }
@@ -58,7 +62,7 @@ impl Ending {
 impl<'a> Text<'a> {
     /// A text after a prompt, up to one of these strings. `echo` is said before it.
     pub(crate) fn new(
-        events: mpsc::Receiver<Event>,
+        events: Heard,
         tokenizer: &'a Tokenizer,
         prompt: &[u32],
         stop: &'a [String],
@@ -66,10 +70,12 @@ impl<'a> Text<'a> {
     ) -> Self {
         Self {
             events,
+            tokenizer,
             decoder: Some(tokenizer.stream_after(prompt)),
             stops: StopFilter::new(stop),
             echo: echo.unwrap_or_default(),
             is_done: false,
+            told: 0,
             tokens: Vec::new(),
             cached: 0,
         }
@@ -78,7 +84,7 @@ impl<'a> Text<'a> {
     /// What is new; nothing after the end.
     pub(crate) async fn next(&mut self) -> Result<Option<Piece>, Refusal> {
         while !self.is_done {
-            let Some(event) = self.events.recv().await else {
+            let Some(event) = self.events.next().await else {
                 return Err(Refusal::internal("the engine of this model has stopped"));
             };
             match event {
@@ -86,15 +92,18 @@ impl<'a> Text<'a> {
                     self.cached = cached;
                     let text = std::mem::take(&mut self.echo);
                     if !text.is_empty() || !told.is_empty() {
-                        return Ok(Some(Piece { text, told, finish: None }));
+                        return Ok(Some(self.piece(text, told, None)));
                     }
                 }
                 Event::Token { token, told } => {
                     self.tokens.push(token);
                     let (text, is_stopped) = self.push(token);
+                    if is_stopped {
+                        self.events.end();
+                    }
                     let finish = is_stopped.then_some(Ending::Stop);
                     self.is_done = is_stopped;
-                    return Ok(Some(Piece { text, told: told.into_iter().collect(), finish }));
+                    return Ok(Some(self.piece(text, told.into_iter().collect(), finish)));
                 }
                 Event::Done(finish) => {
                     self.is_done = true;
@@ -104,12 +113,19 @@ impl<'a> Text<'a> {
                         Finish::Stop => Ending::End,
                         Finish::Length => Ending::Length,
                     };
-                    return Ok(Some(Piece { text, told: Vec::new(), finish: Some(finish) }));
+                    return Ok(Some(self.piece(text, Vec::new(), Some(finish))));
                 }
                 Event::Failed(refusal) => return Err(refusal),
             }
         }
         Ok(None)
+    }
+
+    fn piece(&mut self, text: String, told: Vec<Probability>, finish: Option<Ending>) -> Piece {
+        let offset = self.told;
+        let length = |told: &Probability| self.tokenizer.token(told.token).chars().count();
+        self.told += told.iter().map(length).sum::<usize>();
+        Piece { text, told, offset, finish }
     }
 
     /// The text that a token completes, and whether it ends there.

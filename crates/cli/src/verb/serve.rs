@@ -33,7 +33,7 @@ pub(crate) struct Serve {
     /// Tokens of a prompt and its answer at the most; by default what the model was made for.
     #[arg(long)]
     context: Option<usize>,
-    /// Seconds that a request may take.
+    /// Seconds that a request may wait and take; then it is told so (504).
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     deadline: u64,
     /// Seconds that requests may go on after SIGINT or SIGTERM.
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<()> {
         args.grace,
     );
     let message = format!("cannot serve {what}: this program was built without its server");
-    let hint = "build it with --features serve: `cargo install whatwhere --features serve`, or in the repository `cargo build --release --features whatwhere/serve`";
+    let hint = "build it with its feature, in the repository: `cargo build --release --features whatwhere/serve`, or `cargo install --path crates/cli --features serve`";
     Err(crate::failure::Failure::usage(message, hint).into())
 }
 

@@ -196,28 +196,30 @@ fn tokens_go_there_and_back_in_everybodys_words() {
     assert_eq!(server.get("/health").json(), json!({ "status": "ok" }));
 }
 
-/// What is described is there, and says that a body without anything is wrong.
+/// A client that joins the events of a stream has what it would have had at once.
 #[test]
-fn every_address_is_described() {
+fn streamed_probabilities_are_those_of_the_whole() {
     let server = Server::start(&["words"], &[]);
-    let document = server.get("/openapi.json").json();
-    let paths = document["paths"].as_object().unwrap();
-    assert!(paths.len() > 15);
-    for (path, methods) in paths {
-        for (method, said) in methods.as_object().unwrap() {
-            let answer = match method.as_str() {
-                "get" => server.get(&path.replace("{model}", "words")),
-                _ => server.post(path, &json!([])),
-            };
-            let expected = if method == "get" { 200 } else { 400 };
-            assert_eq!(answer.status, expected, "{method} {path}: {}", answer.text());
-            if method == "post" {
-                let schema = &said["requestBody"]["content"]["application/json"]["schema"]["$ref"];
-                let name = schema.as_str().unwrap().rsplit('/').next().unwrap();
-                assert!(
-                    document["components"]["schemas"][name]["properties"].is_object(),
-                    "{name}"
-                );
+    let prompt = "What is the city but the people? ".repeat(4);
+    for (echo, n) in [(false, 1), (true, 1), (true, 2)] {
+        let mut request = json!({ "prompt": prompt, "max_tokens": 9, "seed": 3, "logprobs": 2, "echo": echo, "n": n });
+        let whole = server.good("/v1/completions", &request);
+        request["stream"] = true.into();
+        let events = server.post("/v1/completions", &request).events();
+        for (index, expected) in whole["choices"].as_array().unwrap().iter().enumerate() {
+            let told = &expected["logprobs"];
+            let offsets = told["text_offset"].as_array().unwrap();
+            assert_eq!(offsets.len(), 9 + if echo { prompt.len() } else { 0 });
+            for field in ["tokens", "token_logprobs", "top_logprobs", "text_offset"] {
+                let joined: Vec<Value> = events
+                    .iter()
+                    .map(|event| &event["choices"][0])
+                    .filter(|choice| choice["index"] == index)
+                    .filter_map(|choice| choice["logprobs"][field].as_array())
+                    .flatten()
+                    .cloned()
+                    .collect();
+                assert_eq!(Value::from(joined), told[field], "{field}, echo = {echo}, {index}");
             }
         }
     }

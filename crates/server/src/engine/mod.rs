@@ -6,6 +6,7 @@
 //! alone, which also says what of an earlier prompt may be used again (`chunks.rs`).
 
 mod chunks;
+mod heard;
 mod kept;
 mod probabilities;
 mod sequence;
@@ -21,19 +22,22 @@ use std::{
         mpsc as blocking,
     },
     thread::JoinHandle,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::{sync::oneshot, time::timeout_at};
 use whatwhere_training::Run;
 use whatwhere_transformer::generate::Sampling;
 
 use crate::{Refusal, metrics::Metrics};
 
+pub(crate) use heard::Heard;
 pub(crate) use probabilities::Probability;
 
-/// Events of a text that nobody has taken yet; a text waits at so many.
-const EVENTS: usize = 64;
+use heard::Said;
+
+/// Until it is looked again whether a thread has ended.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// A prompt, and what is to be written after it.
 #[derive(Clone, Debug)]
@@ -89,11 +93,35 @@ pub(crate) enum Finish {
     Length,
 }
 
-type Question = Box<dyn FnOnce(&Run) + Send>;
+/// What is asked of a run between two turns.
+trait Question: Send {
+    /// Whether whoever asked has left, or has waited too long.
+    fn is_abandoned(&self) -> bool;
+    /// Computes the answer, and says it.
+    fn answer(self: Box<Self>, run: &Run);
+}
+
+struct Asked<F, T> {
+    question: F,
+    answer: oneshot::Sender<T>,
+}
+
+impl<T: Send, F: FnOnce(&Run) -> T + Send> Question for Asked<F, T> {
+    fn is_abandoned(&self) -> bool {
+        self.answer.is_closed()
+    }
+
+    fn answer(self: Box<Self>, run: &Run) {
+        let Self { question, answer } = *self;
+        if !answer.is_closed() {
+            let _ = answer.send(question(run));
+        }
+    }
+}
 
 enum Command {
-    Write(Arc<Request>, Vec<mpsc::Sender<Event>>),
-    Ask(Question),
+    Write(Arc<Request>, Vec<Said>),
+    Ask(Box<dyn Question>),
 }
 
 /// The way to a run's thread.
@@ -156,35 +184,35 @@ impl Engine {
     }
 
     /// Texts after prompts, in the same order: what is heard of each. All are taken, or none.
-    pub(crate) fn write(
-        &self,
-        requests: Vec<Request>,
-    ) -> Result<Vec<Vec<mpsc::Receiver<Event>>>, Refusal> {
+    pub(crate) fn write(&self, requests: Vec<Request>) -> Result<Vec<Vec<Heard>>, Refusal> {
         let count = requests.iter().map(|request| request.seeds.len()).sum();
         self.wait_for(count)?;
         let mut heard = Vec::with_capacity(requests.len());
         for request in requests {
-            let (senders, receivers) = request.seeds.iter().map(|_| mpsc::channel(EVENTS)).unzip();
-            self.send(Command::Write(Arc::new(request), senders))?;
-            heard.push(receivers);
+            let (said, texts) = request.seeds.iter().map(|_| heard::pair(request.deadline)).unzip();
+            self.send(Command::Write(Arc::new(request), said))?;
+            heard.push(texts);
         }
         Ok(heard)
     }
 
-    /// What a question about the run answers; it is asked between two turns.
+    /// What a question about the run answers; it is asked between two turns. Nobody waits beyond the deadline, and what has
+    /// not begun by then never does; a question under way is finished for nobody.
     pub(crate) async fn ask<T: Send + 'static>(
         &self,
+        deadline: Instant,
         question: impl FnOnce(&Run) -> T + Send + 'static,
     ) -> Result<T, Refusal> {
+        if Instant::now() >= deadline {
+            return Err(Refusal::late());
+        }
         self.wait_for(1)?;
         let (sender, answer) = oneshot::channel();
-        self.send(Command::Ask(Box::new(move |run| {
-            // Whoever asked may have left meanwhile.
-            if !sender.is_closed() {
-                let _ = sender.send(question(run));
-            }
-        })))?;
-        answer.await.map_err(|_| dead())
+        self.send(Command::Ask(Box::new(Asked { question, answer: sender })))?;
+        match timeout_at(deadline.into(), answer).await {
+            Ok(answer) => answer.map_err(|_| dead()),
+            Err(_) => Err(Refusal::late()),
+        }
     }
 
     fn wait_for(&self, count: usize) -> Result<(), Refusal> {
@@ -223,13 +251,19 @@ impl Engine {
         self.status.slots.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
-    /// Takes no more, and waits until what is under way has ended, or been given up by whoever asked for it.
-    pub(crate) fn stop(&self) {
+    /// Takes no more, and waits until what is under way has ended, or been given up by whoever asked for it; but not longer
+    /// than that: a question cannot be broken off, and its thread is left to the end of the process.
+    pub(crate) fn stop(&self, until: Instant) {
         *self.commands.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
         let thread = self.thread.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
-        if let Some(thread) = thread {
-            let _ = thread.join();
+        let Some(thread) = thread else { return };
+        while !thread.is_finished() {
+            if Instant::now() >= until {
+                return;
+            }
+            std::thread::sleep(PAUSE);
         }
+        let _ = thread.join();
     }
 }
 

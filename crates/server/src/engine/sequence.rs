@@ -2,14 +2,13 @@
 
 use std::{sync::Arc, time::Instant};
 
-use tokio::sync::mpsc;
 use whatwhere_data::Tokenizer;
 use whatwhere_transformer::{
     DecoderState, Step,
     generate::{Sampler, Sampling},
 };
 
-use super::{Choosing, Event, Finish, Probability, Request, Slot};
+use super::{Choosing, Event, Finish, Probability, Request, Said, Slot};
 use crate::Refusal;
 
 /// Events of one turn at the most: that the prompt was read, a token, the end.
@@ -25,7 +24,7 @@ pub(super) struct Sequence {
     /// Prompt and what was written.
     pub(super) text: Vec<u32>,
     sampler: Sampler,
-    out: mpsc::Sender<Event>,
+    out: Said,
     /// Since when nobody takes what is said.
     full_since: Option<Instant>,
     /// Tokens of the prompt that were known before, and what is to be told of it.
@@ -52,7 +51,7 @@ impl Sequence {
         job: u64,
         choice: usize,
         state: DecoderState,
-        out: mpsc::Sender<Event>,
+        out: Said,
         asked: Instant,
     ) -> Self {
         let sampling = Sampling { seed: request.seeds[choice], ..request.choosing.sampling };
@@ -85,7 +84,7 @@ impl Sequence {
 
     /// Whether there is room for what one turn may say.
     pub(super) fn has_room(&mut self, now: Instant) -> bool {
-        let has_room = self.out.capacity() >= ROOM;
+        let has_room = self.out.has_room(ROOM);
         if has_room {
             self.full_since = None;
         } else {
@@ -104,9 +103,14 @@ impl Sequence {
         self.out.is_closed()
     }
 
+    /// Whether whoever asked has all that was wanted.
+    pub(super) fn is_enough(&self) -> bool {
+        self.out.is_enough()
+    }
+
     /// Says that the prompt was read.
     pub(super) fn say_read(&mut self, cached: usize, told: Vec<Probability>) {
-        self.say(Event::Read { cached, told });
+        self.out.say(Event::Read { cached, told });
     }
 
     /// Chooses the token that follows these logits, says it, and may be done with it.
@@ -125,25 +129,20 @@ impl Sequence {
         }
         let told = request.told.map(|count| Probability::new(logits, token, count));
         self.text.push(token);
-        self.say(Event::Token { token, told });
+        self.out.say(Event::Token { token, told });
         if self.text.len() - prompt >= request.limit {
             self.finish(Finish::Length);
         }
     }
 
     pub(super) fn fail(&mut self, refusal: Refusal) {
-        self.say(Event::Failed(refusal));
+        self.out.say(Event::Failed(refusal));
         self.phase = Phase::Done;
     }
 
     fn finish(&mut self, finish: Finish) {
-        self.say(Event::Done(finish));
+        self.out.say(Event::Done(finish));
         self.phase = Phase::Done;
-    }
-
-    /// Whoever has left is noticed in the next turn; there is room, which every turn asks for first.
-    fn say(&mut self, event: Event) {
-        let _ = self.out.try_send(event);
     }
 }
 

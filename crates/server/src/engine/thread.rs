@@ -11,14 +11,13 @@ use std::{
 };
 
 use rayon::prelude::*;
-use tokio::sync::mpsc;
 use whatwhere_data::{Objective, Tokenizer};
 use whatwhere_kernels::with_busy_pool;
 use whatwhere_training::Run;
 use whatwhere_transformer::{DecoderState, Error, Sequences, Step};
 
 use super::{
-    Command, Event, Probability, Question, Request, Status, chunks,
+    Command, Event, PAUSE, Probability, Question, Request, Said, Status, chunks,
     kept::Kept,
     sequence::{Phase, Sequence},
 };
@@ -26,8 +25,6 @@ use crate::{Refusal, metrics::Metrics};
 
 /// A client that takes nothing for so long is left.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Until it is asked again whether a client has taken something, where nothing else is to be done.
-const PAUSE: Duration = Duration::from_millis(5);
 
 /// Answers commands until nobody can send any more.
 pub(super) fn work(
@@ -74,8 +71,8 @@ impl Drop for Failure<'_> {
 }
 
 enum Waiting {
-    Text(Arc<Request>, Vec<mpsc::Sender<Event>>, Instant),
-    Question(Question),
+    Text(Arc<Request>, Vec<Said>, Instant),
+    Question(Box<dyn Question>),
 }
 
 struct Thread<'a> {
@@ -152,11 +149,13 @@ impl Thread<'_> {
             if text.phase == Phase::Done {
                 continue;
             }
-            if text.is_abandoned() || unread.is_some_and(|then| text.is_unread_since(then)) {
-                self.metrics.cancelled();
+            if text.is_enough() {
+                text.phase = Phase::Done;
+            } else if text.is_abandoned() || unread.is_some_and(|then| text.is_unread_since(then)) {
+                self.metrics.cancelled(1);
                 text.phase = Phase::Done;
             } else if now > text.request.deadline {
-                text.fail(Refusal::overdue("the request took longer than it may (--deadline)"));
+                text.fail(Refusal::late());
             }
         }
         let leaderless = |text: &Sequence, all: &[Sequence]| {
@@ -177,22 +176,21 @@ impl Thread<'_> {
             let read = text.state.length().min(text.request.prompt.len());
             self.kept.keep(&text.request.prompt[..read], text.state);
         }
-        self.waiting.retain(|waiting| match waiting {
-            Waiting::Text(request, out, _) => {
-                let is_late = now > request.deadline;
-                if is_late {
-                    let refusal =
-                        Refusal::overdue("the request waited longer than it may (--deadline)");
-                    out.iter().for_each(|out| drop(out.try_send(Event::Failed(refusal.clone()))));
+        self.waiting.retain(|waiting| {
+            let given_up = match waiting {
+                Waiting::Text(request, out, _) if now > request.deadline => {
+                    out.iter().for_each(|out| out.say(Event::Failed(Refusal::late())));
+                    out.len()
                 }
-                let is_wanted = !is_late && out.iter().any(|out| !out.is_closed());
-                if !is_wanted {
-                    self.metrics.cancelled();
-                    self.status.waiting.fetch_sub(out.len(), Ordering::SeqCst);
+                Waiting::Text(_, out, _) if out.iter().all(Said::is_closed) => {
+                    self.metrics.cancelled(out.len());
+                    out.len()
                 }
-                is_wanted
-            }
-            Waiting::Question(_) => true,
+                Waiting::Text(..) => 0,
+                Waiting::Question(question) => usize::from(question.is_abandoned()),
+            };
+            self.status.waiting.fetch_sub(given_up, Ordering::SeqCst);
+            given_up == 0
         });
     }
 
@@ -210,7 +208,7 @@ impl Thread<'_> {
             }
             match self.waiting.pop_front() {
                 Some(Waiting::Question(question)) => {
-                    question(self.run);
+                    question.answer(self.run);
                     self.status.waiting.fetch_sub(1, Ordering::SeqCst);
                     return;
                 }
@@ -223,7 +221,7 @@ impl Thread<'_> {
         }
     }
 
-    fn begin(&mut self, request: &Arc<Request>, out: Vec<mpsc::Sender<Event>>, asked: Instant) {
+    fn begin(&mut self, request: &Arc<Request>, out: Vec<Said>, asked: Instant) {
         self.jobs += 1;
         // What is told of a prompt is computed with it.
         let known = match request.tells_prompt || self.has_prefix {
@@ -250,7 +248,7 @@ impl Thread<'_> {
                     self.active.push(text);
                 }
                 Err(error) => {
-                    let _ = out.try_send(Event::Failed(Refusal::bad(error.to_string())));
+                    out.say(Event::Failed(Refusal::bad(error.to_string())));
                 }
             }
         }

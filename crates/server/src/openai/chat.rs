@@ -16,6 +16,7 @@ use crate::{
     asked::{Asked, Limit, Telling},
     body::Json,
     engine::Probability,
+    template::Template,
     text::{Ending, Piece},
 };
 
@@ -50,7 +51,7 @@ pub(crate) struct ChatRequest {
 
 /// What somebody said.
 #[derive(Debug, Deserialize, JsonSchema)]
-struct Message {
+pub(crate) struct Message {
     /// Who said it: `system`, `developer`, `user`, `assistant` or `tool`.
     role: Role,
     /// What was said.
@@ -124,22 +125,29 @@ impl Message {
     }
 }
 
-/// The tokens of messages.
-pub(crate) fn encode(served: &Served, messages: Vec<Value>) -> Result<Vec<u32>, Refusal> {
+fn template(served: &Served) -> Result<&Template, Refusal> {
     let name = &served.name;
-    let template = match &served.template {
-        None => {
-            return Err(Refusal::invalid(
-                "model",
-                format!(
-                    "{name} has no chat template: nothing says how it reads messages; ask /v1/completions"
-                ),
-            ));
-        }
-        Some(Err(reason)) => return Err(Refusal::invalid("model", format!("{name}: {reason}"))),
-        Some(Ok(template)) => template,
-    };
-    template.encode(&template.render(&messages.into())?)
+    match &served.template {
+        None => Err(Refusal::invalid(
+            "model",
+            format!(
+                "{name} has no chat template: nothing says how it reads messages; ask /v1/completions"
+            ),
+        )),
+        Some(Err(reason)) => Err(Refusal::invalid("model", format!("{name}: {reason}"))),
+        Some(Ok(template)) => Ok(template),
+    }
+}
+
+/// Messages as the model reads them, up to where it answers.
+pub(crate) fn render(served: &Served, messages: Vec<Message>) -> Result<String, Refusal> {
+    let found = messages.len();
+    if !(1..=MESSAGES).contains(&found) {
+        let message = format!("found {found} messages, expected 1 to {MESSAGES}");
+        return Err(Refusal::invalid("messages", message));
+    }
+    let messages: Vec<Value> = messages.into_iter().map(Message::into_json).collect();
+    template(served)?.render(&messages.into())
 }
 
 pub(crate) async fn complete(
@@ -157,18 +165,12 @@ pub(crate) async fn complete(
         let message = "response_format is not supported: text is written as it comes";
         return Err(Refusal::invalid("response_format", message));
     }
-    let found = request.messages.len();
-    if !(1..=MESSAGES).contains(&found) {
-        let message = format!("found {found} messages, expected 1 to {MESSAGES}");
-        return Err(Refusal::invalid("messages", message));
-    }
     let tells = request.logprobs == Some(true);
     if request.top_logprobs.is_some() && !tells {
         let message = "top_logprobs needs logprobs = true";
         return Err(Refusal::invalid("top_logprobs", message));
     }
-    let messages = request.messages.into_iter().map(Message::into_json).collect();
-    let prompt = block_in_place(|| encode(served, messages))?;
+    let prompt = block_in_place(|| template(served)?.encode(&render(served, request.messages)?))?;
     let newer = request.max_completion_tokens;
     let limit = Limit {
         asked: newer.or(request.max_tokens),

@@ -183,14 +183,13 @@ impl Completion {
         &self,
         index: usize,
         text: &str,
-        told: &[Probability],
+        logprobs: Option<Value>,
         ending: Option<Ending>,
-        tokenizer: &Tokenizer,
     ) -> Value {
         json!({
             "index": index,
             "text": text,
-            "logprobs": self.tells.then(|| logprobs(told, tokenizer)),
+            "logprobs": logprobs,
             "finish_reason": ending.map(Ending::name),
         })
     }
@@ -205,7 +204,8 @@ impl Shape for Completion {
         if piece.text.is_empty() && (piece.told.is_empty() || !self.tells) {
             return None;
         }
-        let choice = self.choice(index, &piece.text, &piece.told, None, tokenizer);
+        let told = self.tells.then(|| logprobs(&piece.told, piece.offset, tokenizer));
+        let choice = self.choice(index, &piece.text, told, None);
         Some(self.whole_of(vec![choice], None))
     }
 
@@ -225,16 +225,16 @@ impl Shape for Completion {
         for (index, written) in texts.iter().enumerate() {
             usage.add(written.usage);
             let Written { text, told, ending, .. } = written;
-            choices.push(self.choice(index, text, told, *ending, tokenizer));
+            let told = self.tells.then(|| logprobs(told, 0, tokenizer));
+            choices.push(self.choice(index, text, told, *ending));
         }
         self.whole_of(choices, Some(usage))
     }
 }
 
-/// What is told of tokens, in OpenAI's words.
-fn logprobs(told: &[Probability], tokenizer: &Tokenizer) -> Value {
+/// What is told of tokens that begin at a character of the text, in OpenAI's words.
+fn logprobs(told: &[Probability], mut offset: usize, tokenizer: &Tokenizer) -> Value {
     let (mut tokens, mut logs, mut tops, mut offsets) = (vec![], vec![], vec![], vec![]);
-    let mut offset = 0;
     for Probability { token, log, top } in told {
         let text = tokenizer.token(*token);
         offsets.push(offset);

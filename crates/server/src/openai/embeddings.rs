@@ -40,7 +40,7 @@ enum Encoding {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum PoolingName {
+pub(crate) enum PoolingName {
     Mean,
     First,
     Last,
@@ -51,34 +51,17 @@ pub(crate) async fn embed(
     Json(request): Json<EmbeddingRequest>,
 ) -> Result<Response, Refusal> {
     let served = shared.find(request.model.as_deref())?;
-    let family = served.run.model().family();
-    if family == Family::EncoderDecoder {
-        let message = format!("{} is an encoder-decoder; embeddings need one stack", served.name);
-        return Err(Refusal::invalid("model", message));
-    }
     let width = served.run.settings.model.width;
     let dimensions = request.dimensions.map_or(width, |dimensions| dimensions as usize);
     if !(1..=width).contains(&dimensions) {
         let message = format!("dimensions = {dimensions}, expected 1 to {width}");
         return Err(Refusal::invalid("dimensions", message));
     }
-    let pooling = match (request.pooling, family) {
-        (Some(PoolingName::Mean), _) | (None, Family::Encoder) => Pooling::Mean,
-        (Some(PoolingName::First), _) => Pooling::First,
-        (Some(PoolingName::Last) | None, _) => Pooling::Last,
-    };
-    let all = block_in_place(|| request.input.read_for(served, "input", TEXTS))?;
-    let mut tokens = 0;
-    for (text, _) in &all {
-        check(served, text)?;
-        tokens += text.len();
-    }
+    let wanted = Wanted { pooling: request.pooling, normalize: true, name: "input" };
+    let (vectors, tokens) = vectors(&shared, served, request.input, wanted).await?;
     let encoding = request.encoding_format.unwrap_or_default();
-    let mut data = Vec::with_capacity(all.len());
-    for (index, (text, _)) in all.into_iter().enumerate() {
-        // One question each, so that others are answered in between.
-        let vector = served.ask(move |run| run.embed_tokens(text, pooling, true)).await?;
-        let mut vector = vector.map_err(|error| Refusal::invalid("input", error.to_string()))?;
+    let mut data = Vec::with_capacity(vectors.len());
+    for (index, mut vector) in vectors.into_iter().enumerate() {
         shorten(&mut vector, dimensions);
         let embedding = match encoding {
             Encoding::Float => json!(vector),
@@ -94,13 +77,58 @@ pub(crate) async fn embed(
     Ok(json_response(&json!({ "object": "list", "data": data, "model": name, "usage": usage })))
 }
 
-fn check(served: &Served, text: &[u32]) -> Result<(), Refusal> {
+/// What kind of vectors.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) pooling: Option<PoolingName>,
+    /// Whether each has length 1.
+    pub(crate) normalize: bool,
+    /// The field that has the texts.
+    pub(crate) name: &'static str,
+}
+
+/// A vector for each text, and how many tokens the texts have.
+pub(crate) async fn vectors(
+    shared: &Shared,
+    served: &Served,
+    texts: super::completions::Prompt,
+    wanted: Wanted,
+) -> Result<(Vec<Vec<f32>>, usize), Refusal> {
+    let deadline = shared.deadline();
+    let Wanted { pooling, normalize, name } = wanted;
+    let family = served.run.model().family();
+    if family == Family::EncoderDecoder {
+        let message = format!("{} is an encoder-decoder; embeddings need one stack", served.name);
+        return Err(Refusal::invalid("model", message));
+    }
+    let pooling = match (pooling, family) {
+        (Some(PoolingName::Mean), _) | (None, Family::Encoder) => Pooling::Mean,
+        (Some(PoolingName::First), _) => Pooling::First,
+        (Some(PoolingName::Last) | None, _) => Pooling::Last,
+    };
+    let all = block_in_place(|| texts.read_for(served, name, TEXTS))?;
+    let mut tokens = 0;
+    for (text, _) in &all {
+        check(served, name, text)?;
+        tokens += text.len();
+    }
+    let mut vectors = Vec::with_capacity(all.len());
+    for (text, _) in all {
+        // One question each, so that others are answered in between.
+        let vector =
+            served.ask(deadline, move |run| run.embed_tokens(text, pooling, normalize)).await?;
+        vectors.push(vector.map_err(|error| Refusal::invalid(name, error.to_string()))?);
+    }
+    Ok((vectors, tokens))
+}
+
+fn check(served: &Served, name: &str, text: &[u32]) -> Result<(), Refusal> {
     let (found, most) = (text.len(), served.context);
     match found {
-        0 => Err(Refusal::invalid("input", "a text has no tokens, expected at least 1")),
+        0 => Err(Refusal::invalid(name, "a text has no tokens, expected at least 1")),
         _ if found > most => {
             let message = format!("a text has {found} tokens, the model reads {most} at the most");
-            Err(Refusal::too_long("input", message))
+            Err(Refusal::too_long(name, message))
         }
         _ => Ok(()),
     }

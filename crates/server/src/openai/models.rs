@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
-use axum::{
-    extract::{Path, State},
-    response::Response,
-};
+use axum::{extract::State, response::Response};
 use serde_json::{Value, json};
 
-use crate::{Refusal, Served, Shared, routes::json_response};
+use crate::{Refusal, Served, Shared, address::Words, routes::json_response};
 
 pub(crate) async fn all(State(shared): State<Arc<Shared>>) -> Response {
     let data: Vec<Value> = shared.served.iter().map(|served| told(&shared, served)).collect();
@@ -17,7 +14,7 @@ pub(crate) async fn all(State(shared): State<Arc<Shared>>) -> Response {
 
 pub(crate) async fn one(
     State(shared): State<Arc<Shared>>,
-    Path(name): Path<String>,
+    Words(name): Words<String>,
 ) -> Result<Response, Refusal> {
     Ok(json_response(&told(&shared, shared.find(Some(&name))?)))
 }

@@ -1,5 +1,8 @@
 //! What clients of llama.cpp and vLLM ask for beside OpenAI's interface.
 
+pub(crate) mod completion;
+pub(crate) mod embedding;
+
 use std::{collections::HashMap, sync::Arc};
 
 use axum::{
@@ -14,14 +17,7 @@ use tokio::task::block_in_place;
 use whatwhere_data::Tokenizer;
 
 use crate::{
-    Refusal, Served, Shared,
-    answer::{Order, Sending, Shape, Usage, Written, answer},
-    asked::{Asked, Limit, Telling},
-    body::Json,
-    metrics::Metrics,
-    openai::{completions::Prompt, require_writer},
-    routes::json_response,
-    text::{Ending, Piece},
+    Refusal, Served, Shared, body::Json, metrics::Metrics, openai::chat, routes::json_response,
 };
 
 /// Tokens of one text to be turned into text at the most.
@@ -194,109 +190,20 @@ pub(crate) async fn detokenize(
     Ok(json_response(&json!({ "prompt": text, "content": text })))
 }
 
-/// A prompt in llama.cpp's words.
+/// A chat whose text is asked for.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct LlamaRequest {
+pub(crate) struct TemplateRequest {
     /// The name of a run; may be left out where only one is served.
     model: Option<String>,
-    /// Text, or tokens by number.
-    prompt: Prompt,
-    /// Tokens at the most; -1, as many as there is room for, is the default.
-    n_predict: Option<i64>,
-    #[serde(flatten)]
-    asked: Asked,
+    /// What was said, in order.
+    messages: Vec<chat::Message>,
 }
 
-pub(crate) async fn complete(
+pub(crate) async fn apply_template(
     State(shared): State<Arc<Shared>>,
-    Json(request): Json<LlamaRequest>,
+    Json(request): Json<TemplateRequest>,
 ) -> Result<Response, Refusal> {
     let served = shared.find(request.model.as_deref())?;
-    require_writer(served)?;
-    let count = request.n_predict.unwrap_or(-1);
-    let asked = match u32::try_from(count) {
-        Ok(count) => Some(count),
-        Err(_) if count == -1 => None,
-        Err(_) => {
-            let message = format!("n_predict = {count}, expected -1 or more");
-            return Err(Refusal::invalid("n_predict", message));
-        }
-    };
-    let prompt = block_in_place(|| request.prompt.read_for(served, "prompt", 1))?.remove(0).0;
-    let limit =
-        Limit { asked, default: None, name: "n_predict", prompt: "prompt", told: "n_probs" };
-    let telling = Telling::default();
-    let asked = request.asked.request(&shared, served, prompt.clone(), limit, telling)?;
-    if asked.seeds.len() != 1 {
-        return Err(Refusal::invalid("n", "expected 1: ask /v1/completions for several texts"));
-    }
-    let stops = request.asked.stops()?;
-    let streams = request.asked.streams().0;
-    let events = served.engine.write(vec![asked])?.into_iter().flatten();
-    let prompt = Arc::new(prompt);
-    let orders = events.map(|events| Order {
-        events,
-        prompt: prompt.clone(),
-        echo: None,
-        counts_prompt: true,
-    });
-    let shape = Llama { model: served.name.clone() };
-    let sending = Sending { streams, tells_usage: false };
-    answer(&served.run, orders.collect(), stops, shape, sending).await
-}
-
-#[derive(Clone, Debug)]
-struct Llama {
-    model: String,
-}
-
-impl Llama {
-    fn last(&self, text: &str, ending: Option<Ending>, usage: Usage) -> Value {
-        let kind = match ending {
-            Some(Ending::End) => "eos",
-            Some(Ending::Stop) => "word",
-            Some(Ending::Length) => "limit",
-            None => "none",
-        };
-        json!({
-            "index": 0,
-            "content": text,
-            "model": self.model,
-            "stop": true,
-            "stop_type": kind,
-            "tokens_predicted": usage.written,
-            "tokens_evaluated": usage.prompt,
-            "tokens_cached": usage.cached,
-        })
-    }
-}
-
-impl Shape for Llama {
-    fn opening(&self, _: usize) -> Option<Value> {
-        None
-    }
-
-    fn piece(&self, index: usize, piece: &Piece, _: &Tokenizer) -> Option<Value> {
-        let event = json!({ "index": index, "content": piece.text, "stop": false });
-        (!piece.text.is_empty()).then_some(event)
-    }
-
-    fn closing(&self, _: usize, ending: Ending, usage: Usage) -> Value {
-        self.last("", Some(ending), usage)
-    }
-
-    fn usage(&self, usage: Usage) -> Value {
-        usage.to_json()
-    }
-
-    fn whole(&self, texts: &[Written], _: &Tokenizer) -> Value {
-        match texts.first() {
-            Some(written) => self.last(&written.text, written.ending, written.usage),
-            None => Value::Null,
-        }
-    }
-
-    fn says_done(&self) -> bool {
-        false
-    }
+    let prompt = block_in_place(|| chat::render(served, request.messages))?;
+    Ok(json_response(&json!({ "prompt": prompt })))
 }
