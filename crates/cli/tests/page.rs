@@ -10,11 +10,12 @@ use std::{
     net::TcpStream,
     process::{Child, Stdio},
     sync::Arc,
+    time::Instant,
 };
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use whatwhere_lab::view::{self, Opening, Parameters, View};
+use whatwhere_lab::view::{self, CELLS, Opening, Parameters, View};
 use whatwhere_training::Run;
 
 use common::command;
@@ -188,4 +189,69 @@ fn answers_are_the_labs_own_and_refusals_have_one_shape() {
         assert!(found == status && message.contains(expected), "{path}: {found} {message}");
     }
     server.get("/v1/choices/choices");
+}
+
+/// Bytes of memory that a process has now, as Linux says it.
+#[cfg(target_os = "linux")]
+fn resident(process: u32) -> usize {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+}
+
+/// A text of so many tokens for a model of bytes.
+#[cfg(target_os = "linux")]
+fn long(tokens: usize) -> String {
+    "what a token looks at, and where it stands\n".chars().cycle().take(tokens).collect()
+}
+
+/// Times are printed and not held to, since other work may share the machine; memory is held to.
+#[test]
+#[cfg(target_os = "linux")]
+fn long_texts_open_at_once_and_scroll_in_flat_memory() {
+    let server = Server::start();
+    let memory = || resident(server.child.id());
+    let idle = memory();
+    for tokens in [8_000, 32_000] {
+        let start = Instant::now();
+        let reading = server.open(&json!({ "text": long(tokens) }));
+        let ask = |what: &str| server.get(&format!("/v1/attention/{reading}/{what}"));
+        let read = start.elapsed();
+        let picture = ask("layer?site=decoder&layer=0&cells=48");
+        println!("{tokens} tokens: read in {read:?}, first picture after {:?}", start.elapsed());
+        assert!(picture.len() < 48 * 48 * 2 * 2 + 4096, "{}", picture.len());
+        let text: Value = serde_json::from_slice(&ask("text")).unwrap();
+        assert_eq!(text["tokens"].as_array().unwrap().len(), tokens);
+
+        // The whole map, then down the diagonal, token by token.
+        let tile = |zoom: usize, row: usize, column: usize| {
+            let place =
+                format!("site=decoder&layer=0&head=1&zoom={zoom}&row={row}&column={column}");
+            let tile = ask(&format!("tile?{place}"));
+            assert!(tile.len() <= CELLS * CELLS * 2 + 1024, "{place}: {} bytes", tile.len());
+        };
+        let levels = (0..).take_while(|zoom| CELLS << zoom < tokens).count();
+        let squares = tokens.div_ceil(CELLS);
+        (0..=levels).rev().for_each(|zoom| tile(zoom, 0, 0));
+        let scroll = |from: usize, to: usize| {
+            let start = Instant::now();
+            for at in from..to {
+                tile(0, at, at);
+                tile(0, at, at / 2);
+            }
+            start.elapsed() / (2 * (to - from) as u32)
+        };
+        scroll(0, squares / 5);
+        let before = memory();
+        let each = scroll(squares / 5, squares);
+        for at in (0..tokens).step_by(tokens / 20) {
+            ask(&format!("rows?site=decoder&layer=1&head=all&at={at}"));
+            ask(&format!("split?site=decoder&layer=1&head=0&at={at}"));
+        }
+        let after = memory();
+        println!("{tokens} tokens: a tile in {each:?}, {} MiB over idle", (after - idle) >> 20);
+        // All pairs of 32 000 tokens are 4 GB for each head.
+        assert!(after < before + (64 << 20), "{tokens}: from {before} to {after} bytes");
+        assert!(after < idle + (512 << 20), "{tokens}: from {idle} to {after} bytes");
+    }
 }

@@ -1,70 +1,18 @@
 // Drives every view of the page in a real browser: node drive/run.mjs PICTURES NAME=ADDRESS…
 // Looks for errors, for what must be seen, for findings of axe, and leaves pictures in light and dark at three widths.
+// A server may have the folders of $RUNS, in which $WHATWHERE then trains while the page is open.
 
-import { mkdirSync } from "node:fs";
-import { createRequire } from "node:module";
-import { chromium } from "playwright-core";
+import { accessible, browser, check, drawn, finish, open, pictures, until, VIEWS } from "./browser.mjs";
+import { keyboard } from "./keyboard.mjs";
+import { served } from "./served.mjs";
 
-const axe = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
-const [pictures, ...pages] = process.argv.slice(2);
-mkdirSync(pictures, { recursive: true });
+const pages = process.argv.slice(3);
 
-const WIDTHS = [360, 900, 1600];
-const browser = await chromium.launch({
-  executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
-  args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync"],
-});
-let failures = 0;
-let checks = 0;
-
-function check(holds, what) {
-  checks += 1;
-  if (holds) return;
-  failures += 1;
-  console.error(`FAILED: ${what}`);
-}
-
-/** What must be seen in a view, by what is written or drawn. */
-const VIEWS = {
-  text: { see: ".tokens [role=option]", and: ".told li" },
-  heads: { see: ".thumb canvas", and: ".map canvas" },
-  split: { see: "table.split tbody tr", and: ".plot svg path.curve" },
-  choices: { see: ".figures svg path.curve", and: "canvas.pattern" },
-  runs: { see: "ul.runs li", and: ".plot svg" },
-};
-
-async function open(address, view, width, colorScheme, lang) {
-  // axe is put into the page, which a server's policy forbids; at the other widths the policy holds.
-  const page = await browser.newPage({
-    viewport: { width, height: 900 }, colorScheme, locale: "en", bypassCSP: width === 900,
-  });
-  page.on("pageerror", (error) => check(false, `${view}: ${error.message}`));
-  page.on("console", (line) => {
-    if (line.type() === "error") check(false, `${view}: ${line.text()}`);
-  });
-  const [base, more = ""] = address.split("#");
-  await page.goto(`${base}#${new URLSearchParams({ view, lang, ...Object.fromEntries(new URLSearchParams(more)) })}`);
-  await page.waitForSelector(VIEWS[view].see, { timeout: 30000 });
-  await page.waitForSelector(VIEWS[view].and, { timeout: 30000 });
-  await page.waitForFunction(() => !document.querySelector(".busy"), null, { timeout: 30000 });
-  await page.waitForTimeout(150);
-  return page;
-}
-
-/** Whether a canvas has more than one color. */
-const drawn = (page, selector) => page.$eval(selector, (canvas) => {
-  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-  return new Set(new Uint32Array(data.buffer)).size > 1;
-});
-
-async function accessible(page, what) {
-  await page.addScriptTag({ path: axe });
-  const { violations } = await page.evaluate(() => globalThis.axe.run());
-  const serious = violations.filter((found) => ["serious", "critical"].includes(found.impact));
-  for (const found of serious) console.error(found.id, found.nodes.slice(0, 3).map((node) => node.html.slice(0, 160)));
-  check(serious.length === 0, `${what}: ${serious.map((found) => found.id)}`);
-}
+/** A phone, a tablet and a wide screen, in light and dark; Korean on two of them. */
+const LOOKS = [
+  ...[360, 900, 1600].flatMap((width) => [[width, "light", "en"], [width, "dark", "en"]]),
+  [360, "light", "ko"], [900, "dark", "ko"],
+];
 
 for (const named of pages) {
   const [name, ...rest] = named.split("=");
@@ -72,31 +20,41 @@ for (const named of pages) {
   const isSaved = address.startsWith("file:");
   const views = Object.keys(VIEWS).filter((view) => view !== "runs" || !isSaved);
   for (const view of views) {
-    for (const colors of ["light", "dark"]) {
-      for (const width of WIDTHS) {
-        const page = await open(address, view, width, colors, "en");
-        const wide = await page.evaluate(() => document.documentElement.scrollWidth);
-        check(wide <= width, `${name} ${view} at ${width}: ${wide} pixels wide`);
-        await page.screenshot({ path: `${pictures}/${name}-${view}-${width}-${colors}.png`, fullPage: width < 900 });
-        if (width === 900) await accessible(page, `${name} ${view} ${colors}`);
-        await page.close();
-      }
+    for (const [width, colors, lang] of LOOKS) {
+      // At the widest the server's policy holds.
+      const isAxed = width < 1600;
+      const page = await open(address, view, { width, colors, lang, isAxed });
+      const what = `${name} ${view} at ${width}, ${colors}, ${lang}`;
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+      check(wide <= width, `${what}: ${wide} pixels wide`);
+      check(await page.$eval("html", (html) => html.lang) === lang, `${what}: the language is said`);
+      if (lang === "ko") await korean(page, what);
+      await page.screenshot({ path: `${pictures}/${name}-${view}-${width}-${colors}-${lang}.png`, fullPage: width < 900 });
+      if (isAxed) await accessible(page, what);
+      await page.close();
     }
-    const page = await open(address, view, 900, "light", "ko");
-    check(await page.$eval("html", (html) => html.lang) === "ko", `${name} ${view}: the language is said`);
-    check(/[가-힣]/.test(await page.innerText("h1, .intro p")), `${name} ${view}: Korean`);
-    await page.close();
   }
   await text(name, address);
   await heads(name, address);
   await split(name, address);
   await choices(name, address, isSaved);
-  if (!isSaved) await live(name, address);
+  await keyboard(name, address, isSaved);
+  if (!isSaved) {
+    await live(name, address);
+    await served(name, address);
+  }
+}
+
+/** The view's sentence, the model, and what terms and encodings are, are said in Korean. */
+async function korean(page, what) {
+  const said = await page.locator(".intro p, .bench .about, .terms dd, .axis .summary:nth-of-type(1)").allInnerTexts();
+  const english = said.filter((text) => text && !/[가-힣]/.test(text));
+  check(said.length > 0 && english.length === 0, `${what}: not in Korean: ${english}`);
 }
 
 /** A token is chosen by keyboard, temperature changes the bars, and the link shows the same. */
 async function text(name, address) {
-  const page = await open(address, "text", 900, "light", "en");
+  const page = await open(address, "text", { width: 900 });
   await page.locator(".tokens").last().locator("[role=option]").nth(0).focus();
   await page.keyboard.press("ArrowRight");
   await page.keyboard.press("ArrowRight");
@@ -122,7 +80,7 @@ async function text(name, address) {
 
 /** A thumbnail is chosen, tokens are summed, the map zooms. */
 async function heads(name, address) {
-  const page = await open(address, "heads", 1600, "light", "en");
+  const page = await open(address, "heads");
   await page.waitForFunction(() => document.querySelector(".thumb canvas").width > 1);
   check(await drawn(page, ".thumb canvas"), `${name} heads: thumbnails are drawn`);
   await page.locator(".thumb").nth(1).click();
@@ -149,7 +107,7 @@ async function heads(name, address) {
 
 /** Terms add up to the score in what is shown. */
 async function split(name, address) {
-  const page = await open(address, "split", 1600, "light", "en");
+  const page = await open(address, "split");
   const cells = await page.locator("table.split tbody tr").first().locator("td").allInnerTexts();
   const [content, position, interaction, score] = cells.slice(-5, -1).map((text) => Number(text.replace("−", "-")));
   check(Math.abs(content + position + interaction - score) < 0.04, `${name} split: ${cells}`);
@@ -160,7 +118,7 @@ async function split(name, address) {
 
 /** Another encoding is chosen, and a setting moved where something can be computed. */
 async function choices(name, address, isSaved) {
-  const page = await open(address, "choices", 1600, "light", "en");
+  const page = await open(address, "choices");
   const curve = () => page.locator(".figures svg path.curve").first().getAttribute("d");
   const before = await curve();
   await page.locator(".axis").first().locator(".segments button", { hasText: "alibi" }).click();
@@ -184,14 +142,14 @@ async function choices(name, address, isSaved) {
 
 /** What a server adds: reading a text, moving it, and going on. */
 async function live(name, address) {
-  const page = await open(address, "split", 1600, "light", "en");
+  const page = await open(address, "split");
   await page.locator("details.beside summary").click();
   await page.locator("details.beside button", { hasText: "+" }).click();
   await page.waitForSelector("tr.second");
   check(page.url().includes("bfirst=1000"), `${name}: a moved text stands beside`);
   await page.screenshot({ path: `${pictures}/${name}-beside.png` });
   await page.close();
-  const other = await open(address, "text", 1600, "light", "en");
+  const other = await open(address, "text");
   await other.locator("textarea").fill("To be, or not to be");
   await other.locator("button.primary").click();
   await other.waitForFunction(() => document.querySelectorAll(".tokens [role=option]").length < 20);
@@ -202,7 +160,7 @@ async function live(name, address) {
   await goOn.click();
   await other.waitForFunction((n) => document.querySelectorAll(".tokens [role=option]").length > n, before, { timeout: 30000 });
   await other.close();
-  const runs = await open(address, "runs", 1600, "light", "en");
+  const runs = await open(address, "runs");
   await runs.waitForSelector("table tbody tr");
   const rows = () => runs.locator("table tbody tr").allInnerTexts();
   const sorted = await rows();
@@ -216,6 +174,4 @@ async function live(name, address) {
   await runs.close();
 }
 
-await browser.close();
-console.log(`page: ${checks} checks, ${failures} failed; pictures in ${pictures}`);
-process.exit(failures ? 1 : 0);
+await finish();

@@ -31,6 +31,6 @@ export function plain(reading: Reading, until = Infinity): string {
 /** A reading in a few words. */
 export function named(reading: Reading): string {
   const { changes, first } = reading.opening;
-  return [reading.run, ...(changes ?? []).map((change) => change.replace("model.attention.", "")),
+  return [reading.run, ...(reading.changed ?? changes ?? []).map((change) => change.replace("model.attention.", "")),
     first ? `+${first}` : ""].filter(Boolean).join(" · ");
 }

@@ -4,10 +4,12 @@ import { Alone } from "./alone";
 import { named, plain, type App, type Shown, type View } from "./app";
 import { h, notice, segments, select } from "./dom";
 import { onTheme } from "./color";
+import { about } from "./korean";
 import { Saved } from "./saved";
 import { Server } from "./server";
 import { apology, busy } from "./said";
 import { type Opening, type Reading, type Source } from "./source";
+import { asked, changesOf } from "./settings";
 import { go, link, listen, state } from "./state";
 import { LANGUAGES, preferred, say, speak, type Word } from "./words";
 import { choices } from "./views/choices";
@@ -68,7 +70,7 @@ function reader(): void {
       bench.append(segments(say("run"), app.saved.map((r) => [r.id, named(r)]), app.a?.id ?? "0",
         (a) => go({ a })));
     } else if (app.a) {
-      bench.append(h("p", { class: "about" }, h("strong", {}, app.a.run), " ", app.a.about.words.join(" ")));
+      bench.append(h("p", { class: "about" }, h("strong", {}, app.a.run), " ", about(app.a.about)));
     }
     return;
   }
@@ -90,7 +92,7 @@ function reader(): void {
         (run) => go({ run, layer: null, head: null })),
       h("button", { class: "primary", type: "submit" }, say("read")),
       app.a?.about.family === "decoder" && h("button", { type: "button", onclick: () => void write(area) }, say("goOnWriting")),
-      app.a && h("span", { class: "about" }, app.a.about.words.join(" ")))),
+      app.a && h("span", { class: "about" }, about(app.a.about)))),
   );
 }
 
@@ -128,6 +130,16 @@ function open(run: string, opening: Opening): Promise<Reading> {
   return found;
 }
 
+const POSITION = "model.attention.";
+
+/** Settings of the state as they are asked for: those of several encodings together as one list. */
+function changed(set: string | undefined, reading: Reading): string[] {
+  const all = set ? set.split(";") : [];
+  if (reading.about.position.length < 2) return all;
+  const list = { key: "position", doc: "", default: reading.about.position };
+  return asked([list], {}, changesOf(all, POSITION)).map(([key, value]) => `${POSITION}${key}=${value}`);
+}
+
 let turn = 0;
 
 async function read(): Promise<void> {
@@ -147,18 +159,25 @@ async function read(): Promise<void> {
   try {
     const a = await open(run, opening);
     if (own !== turn) return;
-    const changes = now.bset ? now.bset.split(";") : [];
+    const changes = changed(now.bset, a);
     const first = Number(now.bfirst ?? 0) || 0;
     const brun = now.brun ?? run;
     let b: Reading | null = null;
+    let refused: unknown = null;
     if (brun !== run || changes.length || first) {
       const same = a.about.family === "encoder-decoder" && !opening.target
         ? { target: plain(a).trim() } : {};
-      b = await open(brun, { ...opening, ...same, changes, first });
+      // What cannot stand beside leaves the reading itself, and the fields that asked for it.
+      b = await open(brun, { ...opening, ...same, changes, first }).catch((error) => {
+        refused = error;
+        return null;
+      });
     }
     if (own !== turn) return;
+    if (b && now.bset) b.changed = now.bset.split(";");
     [app.a, app.b] = [a, b];
     draw();
+    if (refused) main.querySelector(".view")?.prepend(apology(refused));
   } catch (error) {
     if (own === turn) {
       reader();
@@ -190,12 +209,25 @@ function draw(): void {
   shown = view(app, body);
 }
 
+/** Where the keyboard was, if what was there is drawn anew. */
+let focus: string | null = null;
+
+function refocus(): void {
+  if (!focus || document.activeElement !== document.body) return;
+  document.querySelector<HTMLElement>(`main input[aria-label="${CSS.escape(focus)}"]`)?.focus();
+}
+
+// Fields of a view come when they were asked for.
+new MutationObserver(refocus).observe(main, { childList: true, subtree: true });
+addEventListener("pointerdown", () => { focus = null; });
+addEventListener("focusin", (event) => { focus = (event.target as Element).getAttribute("aria-label"); });
+
 listen((now, before) => {
-  const changed = (names: string[]) => names.some((name) => now[name] !== before[name]);
-  if (changed(["lang"])) speak(now.lang ?? preferred());
-  if (changed(READ)) void read();
-  else if (changed(["view"])) app.a || !now.text ? draw() : void read();
-  else if (changed(["lang"])) draw();
+  const differs = (names: string[]) => names.some((name) => now[name] !== before[name]);
+  if (differs(["lang"])) speak(now.lang ?? preferred());
+  if (differs(READ)) void read();
+  else if (differs(["view"])) app.a || !now.text ? draw() : void read();
+  else if (differs(["lang"])) draw();
   else shown.update?.(before);
 });
 

@@ -30,6 +30,8 @@ export interface Reading {
   id: string;
   run: string;
   opening: Opening;
+  /** What was changed, in fewer words than the opening has. */
+  changed?: string[];
   about: About;
   text: Text;
 }

@@ -8,11 +8,23 @@ import { say, visible, weight } from "./words";
 
 const CELLS = 128;
 
+/** Cells of a small picture of a head. */
+export const SMALL = 48;
+
 /** Tiles that are kept: about ten megabytes of pictures. */
 const KEPT = 96;
 
+/** Tiles that are asked for at once. */
+const TOGETHER = 4;
+
 interface Tile {
-  picture: HTMLCanvasElement; values: Float32Array; rows: number; columns: number; strong: number;
+  picture: HTMLCanvasElement; values: Float32Array; rows: number; columns: number;
+}
+
+function picture(values: Float32Array, columns: number, rows: number): HTMLCanvasElement {
+  const canvas = h("canvas", { width: columns, height: rows });
+  canvas.getContext("2d")!.putImageData(paint(values, columns, rows, strong(values)), 0, 0);
+  return canvas;
 }
 
 export interface Names { queries: string[]; keys: string[] }
@@ -22,6 +34,11 @@ export class Tiles {
   private readonly canvas: HTMLCanvasElement;
   private readonly readout = h("p", { class: "readout" }, "\u00a0");
   private readonly kept = new Map<string, Tile | null>();
+  private readonly asked = new Set<string>();
+  private wanted: [number, number, number][] = [];
+  private ended = false;
+  /** The head's small picture, which stands until tiles come: of a long text those of the whole take a while. */
+  private small: HTMLCanvasElement | null = null;
   /** Pixels of a token, and the token at the upper left corner. */
   private scale = 1;
   private origin = { query: 0, key: 0 };
@@ -33,7 +50,7 @@ export class Tiles {
   constructor(
     private readonly source: Source, private readonly reading: Reading,
     private readonly at: Chosen, private readonly names: Names,
-    private readonly choose: (query: number) => void,
+    private readonly choose: (query: number, key: number) => void,
   ) {
     this.longest = Math.max(at.place.queries, at.place.keys);
     this.canvas = h("canvas", {
@@ -52,6 +69,7 @@ export class Tiles {
         button(say("zoomOut"), "−", () => this.zoom(0.5)),
         button(say("whole"), "⤢", () => this.whole())),
       this.canvas);
+    void this.begin();
     let before = 0;
     this.watch = new ResizeObserver(() => {
       if (this.canvas.clientWidth === before) return;
@@ -66,7 +84,20 @@ export class Tiles {
     this.watch.observe(this.canvas);
   }
 
+  private async begin(): Promise<void> {
+    const { place, layer, head } = this.at;
+    try {
+      const { header, arrays } = await packed(this.source, this.reading, "layer",
+        [["site", place.site], ["layer", layer], ["cells", SMALL]]);
+      this.small = picture(arrays.get(String(head))!, Number(header.columns), Number(header.rows));
+      this.draw();
+    } catch {
+      // Said where the small pictures stand.
+    }
+  }
+
   end(): void {
+    this.ended = true;
     this.watch.disconnect();
   }
 
@@ -124,8 +155,8 @@ export class Tiles {
     const up = (event: PointerEvent) => {
       this.canvas.removeEventListener("pointermove", move);
       this.canvas.removeEventListener("pointerup", up);
-      const { query } = this.under(event);
-      if (!moved && query < this.at.place.queries) this.choose(query);
+      const { query, key } = this.under(event);
+      if (!moved && query < this.at.place.queries) this.choose(query, key);
     };
     this.canvas.addEventListener("pointermove", move);
     this.canvas.addEventListener("pointerup", up);
@@ -183,32 +214,51 @@ export class Tiles {
     return `${level} ${row} ${column}`;
   }
 
+  /** A tile if it is there; otherwise it is wanted. */
   private tile(level: number, row: number, column: number): Tile | null {
     const name = this.name(level, row, column);
     const found = this.kept.get(name);
-    if (found !== undefined) {
-      this.kept.delete(name);
-      this.kept.set(name, found);
-      return found;
+    if (found === undefined) {
+      this.wanted.push([level, row, column]);
+      return null;
     }
-    this.kept.set(name, null);
+    this.kept.delete(name);
+    this.kept.set(name, found);
+    return found;
+  }
+
+  /** Asks for what is in sight, a few at a time: what has been scrolled past is asked for no more. */
+  private fetch(): void {
+    for (const at of this.wanted) {
+      if (this.asked.size >= TOGETHER) return;
+      const name = this.name(...at);
+      if (this.asked.has(name)) continue;
+      this.asked.add(name);
+      void this.ask(...at).then((tile) => {
+        this.asked.delete(name);
+        this.kept.set(name, tile);
+        for (const oldest of this.kept.keys()) {
+          if (this.kept.size <= KEPT) break;
+          this.kept.delete(oldest);
+        }
+        this.draw();
+      });
+    }
+  }
+
+  private async ask(level: number, row: number, column: number): Promise<Tile | null> {
     const { place, layer, head } = this.at;
-    void packed(this.source, this.reading, "tile", [
-      ["site", place.site], ["layer", layer], ["head", head], ["zoom", level], ["row", row], ["column", column],
-    ]).then(({ header, arrays }) => {
+    try {
+      const { header, arrays } = await packed(this.source, this.reading, "tile", [
+        ["site", place.site], ["layer", layer], ["head", head], ["zoom", level], ["row", row], ["column", column],
+      ]);
       const [rows, columns] = [Number(header.rows), Number(header.columns)];
       const values = arrays.get("weights")!;
-      const full = strong(values);
-      const picture = h("canvas", { width: columns, height: rows });
-      picture.getContext("2d")!.putImageData(paint(values, columns, rows, full), 0, 0);
-      this.kept.set(name, { picture, values, rows, columns, strong: full });
-      for (const oldest of this.kept.keys()) {
-        if (this.kept.size <= KEPT) break;
-        this.kept.delete(oldest);
-      }
-      this.draw();
-    }).catch(() => undefined); // A saved page has no finer tiles; the coarser picture stays.
-    return null;
+      return { picture: picture(values, columns, rows), values, rows, columns };
+    } catch {
+      // A saved page has no finer tiles; the coarser picture stays.
+      return null;
+    }
   }
 
   private paint(): void {
@@ -220,8 +270,15 @@ export class Tiles {
     context.imageSmoothingEnabled = false;
     const top = Math.max(0, Math.ceil(Math.log2(this.longest / CELLS)));
     const level = this.level();
+    this.wanted = [];
+    if (this.small) {
+      const { queries, keys } = this.at.place;
+      context.drawImage(this.small, -this.origin.key * this.scale, -this.origin.query * this.scale,
+        keys * this.scale, queries * this.scale);
+    }
     // The coarsest first, over which finer ones are laid as they come.
     for (const at of level === top ? [top] : [top, level]) this.layer(context, at);
+    if (!this.ended) this.fetch();
     context.strokeStyle = getComputedStyle(this.canvas).getPropertyValue("--accent");
     context.lineWidth = 1.5;
     for (const query of [...this.chosen].slice(0, 200)) {

@@ -59,14 +59,6 @@ export class Tokens {
     if (first !== undefined) this.rove(first);
   }
 
-  /** Brings a token into sight. */
-  reveal(index: number): void {
-    const [span, box] = [this.spans[index], this.element];
-    if (!span || box.scrollHeight <= box.clientHeight) return;
-    const top = span.getBoundingClientRect().top - box.getBoundingClientRect().top;
-    if (top < 0 || top > box.clientHeight - 24) box.scrollTop += top - box.clientHeight / 2;
-  }
-
   /** Says something of a token where the pointer rests. */
   title(index: number, text: string): void {
     this.spans[index]?.setAttribute("title", text);

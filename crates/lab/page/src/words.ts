@@ -1,4 +1,5 @@
-// The page's words, in English and Korean. Names of encodings, patterns and settings come from their schema, not from here.
+// The page's words, in English and Korean. Names of encodings, patterns and settings come from their schema, not from here;
+// what the program itself says in English is in korean.ts.
 
 const EN = {
   text: "Text", heads: "Heads", split: "What and where", choices: "Encodings", runs: "Runs",
@@ -10,14 +11,15 @@ const EN = {
   runsSaid: "How runs learn, while they learn, and what comparisons found.",
   read: "Read", run: "Run", yourText: "Text", target: "Translation (its own if empty)", reading: "Reading…",
   loading: "Working…", nothingRead: "Give it a text to read.", noRuns: "No runs were found.",
-  notSaved: "This page holds no answer to that; a server has it: whatwhere serve.",
-  expected: "expected", surprising: "surprising", bits: "bits", surprise: "surprise", rank: "rank",
+  pair: "A click chooses", pickQuery: "who looks", pickKey: "keys to compare", keyNumber: "Key number",
+  updates: "updates", notSaved: "This page holds no answer to that; a server has it: whatwhere serve.",
+  expected: "expected", surprising: "surprising", bits: "bits", rank: "rank",
   next: "What comes next", instead: "What it thought of", blankSaid: "What it would put here",
   temperature: "Temperature", topP: "Top-p", goOn: "Go on from here", others: "all others",
   nothingBefore: "Nothing stands before the first token.", tellsClasses: "This model tells classes of whole texts; its heads can be looked at.",
   writing: "Writing…", goOnWriting: "Write on", tokens: "tokens",
   source: "Source", written: "Translation", alignment: "Shaded in the source: what the chosen token looks at.",
-  layer: "Layer", head: "Head", site: "Attention", all: "all",
+  layer: "Layer", head: "Head", site: "Attention",
   encoder: "encoder", decoder: "decoder", cross: "to the source",
   looksAt: "looks at", lookedAt: "is looked at by", direction: "Direction",
   strongest: "Strongest", key: "key", query: "query", weight: "weight", score: "score",
@@ -41,7 +43,7 @@ const EN = {
   otherLengths: "Loss at other lengths",
   noFolder: "Start with folders to see runs here: whatwhere serve RUN --runs runs/",
   language: "Language", views: "Views", skip: "Skip to content", hidden: "hidden",
-  from: "from position", of: "of", bitsPerByte: "bits per byte", apiKey: "This server asks for a key",
+  bitsPerByte: "bits per byte", apiKey: "This server asks for a key",
 };
 
 export type Word = keyof typeof EN;
@@ -56,14 +58,15 @@ const KO: Record<Word, string> = {
   runsSaid: "학습 중인 모델이 어떻게 배우는지, 비교에서 무엇이 드러났는지 보여 줍니다.",
   read: "읽기", run: "모델", yourText: "텍스트", target: "번역문 (비우면 모델이 번역)", reading: "읽는 중…",
   loading: "계산 중…", nothingRead: "읽을 텍스트를 넣어 주세요.", noRuns: "모델이 없습니다.",
-  notSaved: "이 파일에는 그 답이 없습니다. 서버에는 있습니다: whatwhere serve.",
-  expected: "예상함", surprising: "놀람", bits: "비트", surprise: "놀람", rank: "순위",
+  pair: "누르면 고르는 것", pickQuery: "보는 토큰", pickKey: "견줄 키", keyNumber: "키 번호",
+  updates: "업데이트", notSaved: "이 파일에는 그 답이 없습니다. 서버에는 있습니다: whatwhere serve.",
+  expected: "예상함", surprising: "놀람", bits: "비트", rank: "순위",
   next: "다음에 올 토큰", instead: "모델이 떠올린 토큰", blankSaid: "여기에 넣을 토큰",
   temperature: "온도", topP: "Top-p", goOn: "여기서 이어 쓰기", others: "나머지 모두",
   nothingBefore: "첫 토큰 앞에는 아무것도 없습니다.", tellsClasses: "글 전체를 분류하는 모델입니다. 헤드를 볼 수 있습니다.",
   writing: "쓰는 중…", goOnWriting: "이어 쓰기", tokens: "토큰",
   source: "원문", written: "번역", alignment: "원문의 색은 고른 토큰이 보는 곳입니다.",
-  layer: "층", head: "헤드", site: "주의", all: "모두",
+  layer: "층", head: "헤드", site: "주의",
   encoder: "인코더", decoder: "디코더", cross: "원문으로",
   looksAt: "보는 곳", lookedAt: "보고 있는 토큰", direction: "방향",
   strongest: "가장 강한 것", key: "키", query: "쿼리", weight: "가중치", score: "점수",
@@ -87,7 +90,7 @@ const KO: Record<Word, string> = {
   otherLengths: "다른 길이에서의 손실",
   noFolder: "폴더와 함께 시작하면 여기에 보입니다: whatwhere serve RUN --runs runs/",
   language: "언어", views: "보기", skip: "본문으로", hidden: "가려짐",
-  from: "시작 위치", of: "/", bitsPerByte: "바이트당 비트", apiKey: "이 서버는 키가 필요합니다",
+  bitsPerByte: "바이트당 비트", apiKey: "이 서버는 키가 필요합니다",
 };
 
 export const LANGUAGES: [string, string][] = [["en", "English"], ["ko", "한국어"]];
@@ -102,6 +105,8 @@ export function speak(language: string): void {
 
 /** The language of the browser where no other was chosen. */
 export const preferred = (): string => (navigator.language.startsWith("ko") ? "ko" : "en");
+
+export const isKorean = (): boolean => words === KO;
 
 export const say = (word: Word): string => words[word];
 

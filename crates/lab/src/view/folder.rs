@@ -5,6 +5,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    time::UNIX_EPOCH,
 };
 
 use serde_json::json;
@@ -23,8 +24,11 @@ const LISTED: usize = 1000;
 /// Bytes of records that are read at once.
 const RECORDS: u64 = 4 << 20;
 
+/// What a comparison writes last.
+const RESULTS: &str = "results.json";
+
 /// Bytes of a comparison's results at the most.
-const RESULTS: u64 = 64 << 20;
+const RESULTS_BYTES: u64 = 64 << 20;
 
 /// Folders with runs and comparisons.
 #[derive(Clone, Debug, Default)]
@@ -96,7 +100,7 @@ fn is_run(folder: &Path) -> bool {
 }
 
 fn is_comparison(folder: &Path) -> bool {
-    folder.join("results.json").is_file()
+    folder.join(RESULTS).is_file()
 }
 
 fn list(folders: &Folders, parameters: &Parameters) -> Result<Answer, Error> {
@@ -114,6 +118,7 @@ fn list(folders: &Folders, parameters: &Parameters) -> Result<Answer, Error> {
         let position = attention.map(|a| a.position.iter().map(|p| p.name()).collect::<Vec<_>>());
         json!({
             "name": name,
+            "written": written(&folder.metrics()),
             "steps": steps,
             "position": position,
             "pattern": attention.map(|attention| attention.pattern.name()),
@@ -121,9 +126,15 @@ fn list(folders: &Folders, parameters: &Parameters) -> Result<Answer, Error> {
         })
     };
     let runs: Vec<_> = folders.find(is_run).into_iter().map(run).collect();
-    let comparisons = folders.find(is_comparison).into_iter();
-    let comparisons: Vec<String> = comparisons.map(|(name, _)| name).collect();
+    let comparison = |(name, path): (String, PathBuf)| json!({ "name": name, "written": written(&path.join(RESULTS)) });
+    let comparisons: Vec<_> = folders.find(is_comparison).into_iter().map(comparison).collect();
     Ok(Answer::json(&json!({ "runs": runs, "comparisons": comparisons })))
+}
+
+/// When a file was written last, in milliseconds since 1970: what has the same has not changed.
+fn written(file: &Path) -> Option<u64> {
+    let written = fs::metadata(file).and_then(|about| about.modified()).ok()?;
+    Some(written.duration_since(UNIX_EPOCH).ok()?.as_millis() as u64)
 }
 
 fn curve(folders: &Folders, parameters: &Parameters) -> Result<Answer, Error> {
@@ -137,13 +148,13 @@ fn curve(folders: &Folders, parameters: &Parameters) -> Result<Answer, Error> {
 
 fn comparison(folders: &Folders, parameters: &Parameters) -> Result<Answer, Error> {
     parameters.known(&["name"])?;
-    let path = folders.named(parameters, is_comparison)?.join("results.json");
+    let path = folders.named(parameters, is_comparison)?.join(RESULTS);
     let unreadable = |found: &dyn std::fmt::Display| {
-        Error::Request(format!("results.json could not be read: {found}"))
+        Error::Request(format!("{RESULTS} could not be read: {found}"))
     };
     let size = fs::metadata(&path).map_err(|e| unreadable(&e))?.len();
-    if size > RESULTS {
-        return Err(unreadable(&format!("found {size} bytes, expected at most {RESULTS}")));
+    if size > RESULTS_BYTES {
+        return Err(unreadable(&format!("found {size} bytes, expected at most {RESULTS_BYTES}")));
     }
     let bytes = fs::read(&path).map_err(|e| unreadable(&e))?;
     Ok(Answer { content_type: "application/json", bytes })
@@ -190,8 +201,30 @@ mod tests {
             folders.answer("curve", &asked).unwrap_err().to_string()
         };
         assert!(refused("../../etc").contains("nothing is called ../../etc"));
-        let comparison = listed["comparisons"][0].as_str().unwrap();
+        let comparison = listed["comparisons"][0]["name"].as_str().unwrap();
         let asked = Parameters::new([("name", comparison)]);
         assert_eq!(folders.answer("comparison", &asked).unwrap().bytes, b"[]");
+    }
+
+    #[test]
+    fn what_begins_later_is_listed_and_what_is_written_anew_shows() {
+        let folder = tempfile::tempdir().unwrap();
+        let folders = Folders { roots: vec![folder.path().into()] };
+        let list = || value(folders.answer("list", &Parameters::default()).unwrap());
+        assert_eq!(list(), json!({ "runs": [], "comparisons": [] }));
+        let run = folder.path().join("later");
+        fs::create_dir_all(&run).unwrap();
+        fs::write(run.join("config.toml"), "").unwrap();
+        fs::write(run.join("metrics.jsonl"), "").unwrap();
+        let results = folder.path().join(RESULTS);
+        fs::write(&results, "[]").unwrap();
+        let first = list();
+        assert!(first["runs"][0]["written"].is_u64(), "{first}");
+        assert_eq!(list(), first);
+        let file = fs::File::options().append(true).open(&results).unwrap();
+        file.set_modified(UNIX_EPOCH + std::time::Duration::from_millis(1234)).unwrap();
+        let second = list();
+        assert_eq!(second["comparisons"][0]["written"], 1234);
+        assert_eq!(second["runs"], first["runs"]);
     }
 }

@@ -18,8 +18,9 @@ use crate::{
     show::{Asked, Reader, Reading},
 };
 
-/// Bytes of what attentions read that one view may hold.
-pub const MOST_BYTES: usize = 2 << 30;
+/// Bytes of what attentions read that one view may hold: 46 000 tokens of a model of 30 layers and width 576, so that one of
+/// 135 million parameters reads 32 768 tokens, for which it needs 2.3 GB. A browser's module has 4 GiB for everything.
+pub const MOST_BYTES: usize = if cfg!(target_pointer_width = "64") { 3 << 30 } else { 2 << 30 };
 
 /// Which run is to read what.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
@@ -215,4 +216,15 @@ pub(super) fn family(family: Family) -> &'static str {
 /// What the kernels refuse.
 pub(super) fn kernels(error: whatwhere_kernels::Error) -> Error {
     Error::Attention(error.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_of_135_million_parameters_may_read_32_768_tokens() {
+        let (width, layers) = (576, 30);
+        assert!(MOST_BYTES / (width * layers * size_of::<f32>()) >= 32_768);
+    }
 }

@@ -4,8 +4,9 @@ import type { App, Shown } from "../app";
 import { plot } from "../charts";
 import { paint } from "../color";
 import { h, segments } from "../dom";
+import { summaryOf } from "../korean";
 import { apology, busy } from "../said";
-import { changesOf, fields, type Changes } from "../settings";
+import { asked, changesOf, fields, type Changes } from "../settings";
 import { json, type Choice, type Pairs } from "../source";
 import { go, state } from "../state";
 import { count, percent, say } from "../words";
@@ -24,6 +25,9 @@ const LENGTHS = [64, 128, 256, 512, 1024, 2048];
 
 /** Multiplications and additions of one pair of a head of 64 channels. */
 const FLOPS = 256;
+
+/** Pairs of channels in a head that is drawn. */
+const PAIRS = 16;
 
 export function choices(app: App, root: HTMLElement): Shown {
   const parts = (["position", "pattern"] as const).map((axis) => {
@@ -66,11 +70,14 @@ async function draw(
     h("h2", {}, say(axis === "position" ? "choices" : "patterns")),
     segments(say(axis === "position" ? "choices" : "patterns"), all.map((c) => [c.name, c.name]), choice.name,
       (name) => go({ [axis]: name, [`${axis}.set`]: null })),
-    ...choice.summary.slice(0, 3).map((line) => h("p", { class: "summary" }, linked(line))),
+    ...summaryOf(choice.name, choice.summary).map((line) => h("p", { class: "summary" }, linked(line))),
     live ? h("div", { class: "row top" },
-      fields(choice.fields, {}, given, (changes: Changes) => go({
-        [`${axis}.set`]: Object.entries(changes).map(([key, value]) => `${key}=${value}`).join(";") || null,
-      }), move),
+      fields({
+        settings: choice.fields, given, move, all, pairs: PAIRS,
+        change: (changes) => go({
+          [`${axis}.set`]: Object.entries(changes).map(([key, value]) => `${key}=${value}`).join(";") || null,
+        }),
+      }),
       segments(say("length"), LENGTHS.map((n) => [String(n), String(n)]), String(length),
         (n) => go({ [`${axis}.length`]: n }))) : "",
     figures);
@@ -82,7 +89,7 @@ async function draw(
     try {
       const pairs: Pairs = [["name", choice.name]];
       if (live) {
-        for (const [key, value] of Object.entries(changes)) pairs.push(["set", `${key}=${value}`]);
+        for (const [key, value] of asked(choice.fields, {}, changes)) pairs.push(["set", `${key}=${value}`]);
         pairs.push(["length", length]);
       }
       const bytes = await app.source.choices(axis, pairs);

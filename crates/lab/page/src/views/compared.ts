@@ -18,6 +18,9 @@ interface Cell {
   difference: Summary | null; tokens_per_second: Summary | null;
 }
 
+/** A comparison's name, and when its results were written. */
+export interface Written { name: string; written: number | null }
+
 interface Results { title: string; budget: string; baseline: string; cells: Cell[] }
 
 const COLUMNS = ["name", "loss", "bitsPerByte", "accuracy", "bleu", "difference", "speed"] as const;
@@ -34,33 +37,59 @@ const summary = (cell: Cell, column: Column): Summary | null => ({
 /** How many digits are worth reading. */
 const digits = (column: Column): number => (column === "speed" || column === "bleu" ? 1 : 4);
 
+interface Part { results: Results; part: HTMLElement; columns: Column[] }
+
+interface Shown { written: number | null; section: HTMLElement; parts: Part[] }
+
 export class Compared {
   readonly element = h("section", {});
-  private parts: { results: Results; part: HTMLElement; columns: Column[] }[] = [];
+  private readonly shown = new Map<string, Shown>();
 
   constructor(private readonly source: Source) {}
 
-  async show(names: string[]): Promise<void> {
-    for (const name of names.slice(0, SHOWN)) {
-      const found = json<Results[]>(await this.source.folder("comparison", [["name", name]]));
-      for (const results of found) {
-        const columns = COLUMNS.filter((column) =>
-          column === "name" || results.cells.some((cell) => summary(cell, column)));
-        const part = h("div", {});
-        this.element.append(h("h2", {}, results.title), h("p", { class: "dim" }, `${name} · ${results.budget}`), part);
-        this.parts.push({ results, part, columns });
+  /** Shows those that are new or were written anew; what is shown already stays as it is. */
+  async show(all: Written[]): Promise<void> {
+    const names = new Set(all.slice(0, SHOWN).map((one) => one.name));
+    for (const [name, { section }] of this.shown) {
+      if (names.has(name)) continue;
+      section.remove();
+      this.shown.delete(name);
+    }
+    for (const { name, written } of all.slice(0, SHOWN)) {
+      const before = this.shown.get(name);
+      if (before && before.written === written) continue;
+      try {
+        const found = json<Results[]>(await this.source.folder("comparison", [["name", name]]));
+        this.put(name, written, found);
+      } catch {
+        // Taken away or being written; asked again with the next list.
       }
     }
-    this.update();
+  }
+
+  private put(name: string, written: number | null, found: Results[]): void {
+    const section = h("section", { "aria-label": name });
+    const parts = found.map((results) => {
+      const columns = COLUMNS.filter((column) =>
+        column === "name" || results.cells.some((cell) => summary(cell, column)));
+      const part = h("div", {});
+      section.append(h("h2", {}, results.title), h("p", { class: "dim" }, `${name} · ${results.budget}`), part);
+      return { results, part, columns };
+    });
+    const before = this.shown.get(name);
+    if (before) before.section.replaceWith(section);
+    else this.element.append(section);
+    this.shown.set(name, { written, section, parts });
+    this.update(parts);
   }
 
   /** Sorts and filters as the state says. */
-  update(): void {
+  update(parts: Part[] = [...this.shown.values()].flatMap((shown) => shown.parts)): void {
     const asked = state().sort ?? "loss";
     const sign = asked.startsWith("-") ? -1 : 1;
     const by = asked.replace("-", "") as Column;
     const words = (state().filter ?? "").toLowerCase().split(/\s+/).filter(Boolean);
-    for (const { results, part, columns } of this.parts) {
+    for (const { results, part, columns } of parts) {
       const cells = results.cells.filter((cell) => words.every((word) =>
         `${results.title} ${cell.name}`.toLowerCase().includes(word)));
       cells.sort((a, b) => {

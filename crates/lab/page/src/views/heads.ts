@@ -6,13 +6,10 @@ import { h, notice, segments } from "../dom";
 import { chosenPlace, formatList, parseList, placeFields } from "../places";
 import { apology, busy } from "../said";
 import { packed, type Reading } from "../source";
-import { go, state } from "../state";
-import { Tiles } from "../tiles";
+import { go, link, state } from "../state";
+import { SMALL, Tiles } from "../tiles";
 import { Tokens } from "../tokens";
 import { say, visible, weight, type Word } from "../words";
-
-/** Cells of a thumbnail. */
-const SMALL = 48;
 
 /** Keys that are named. */
 const NAMED = 12;
@@ -130,7 +127,12 @@ function shown(app: App, reading: Reading, root: HTMLElement): { update: () => v
     else rows.add(token);
     go({ rows: formatList(rows) });
   };
-  const tiles = new Tiles(app.source, reading, at, names, (query) => {
+  const pair = h("p", { class: "pair" });
+  const tiles = new Tiles(app.source, reading, at, names, (query, key) => {
+    const found = names.keys[key];
+    pair.replaceChildren(...found === undefined ? [] : [h("a", {
+      href: link({ view: "split", at: String(query), keys: String(key) }),
+    }, `${say("split")}: ${visible(names.queries[query]!)} → ${visible(found)}`)]);
     if (backwards) go({ direction: null, rows: String(query) });
     else toggle(query, false);
   });
@@ -149,7 +151,7 @@ function shown(app: App, reading: Reading, root: HTMLElement): { update: () => v
   const choosers = new Tokens(choosing, say("pickToken"), pick);
   const answers = both ? new Tokens(answering, say("strongest"), () => undefined) : choosers;
   const list = h("div", { class: "strongest" });
-  root.append(h("div", { class: "columns" }, tiles.element,
+  root.append(h("div", { class: "columns" }, h("div", {}, tiles.element, pair),
     h("div", {},
       h("div", { class: "row" }, segments(say("direction"),
         [["query", say("looksAt")], ["key", say("lookedAt")]], backwards ? "key" : "query",

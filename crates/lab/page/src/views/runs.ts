@@ -7,17 +7,24 @@ import { apology } from "../said";
 import { json } from "../source";
 import { go, state } from "../state";
 import { say } from "../words";
-import { Compared } from "./compared";
+import { Compared, type Written } from "./compared";
 
-interface Listed { name: string; steps: number | null; position: string[] | null; pattern: string | null; score: string | null }
+interface Listed {
+  name: string; written: number | null; steps: number | null;
+  position: string[] | null; pattern: string | null; score: string | null;
+}
+
+interface Found { runs: Listed[]; comparisons: Written[] }
 
 interface Followed { train: [number, number][]; valid: [number, number][]; next: number }
 
-/** Curves that are drawn at once. */
+/** Curves that are drawn at once, and of these without a choice: those that were written last. */
 const DRAWN = 8;
+const FIRST = 4;
 
-/** Milliseconds between looks at what is being learned. */
+/** Milliseconds between looks at what is being learned, and looks of which one asks what there is by now. */
 const PACE = 2000;
+const LOOKS = 2;
 
 /** Points of a smoothed curve's window. */
 const SMOOTH = 25;
@@ -30,50 +37,84 @@ export function runs(app: App, root: HTMLElement): Shown {
   const followed = new Map<string, Followed>();
   let all: Listed[] = [];
   let timer = 0;
+  let looks = 0;
+  let turn = Promise.resolve();
+  let drawn = "";
+  let listed = "";
   let ended = false;
 
   const chosen = (): string[] => {
     const named = (state().follow ?? "").split(",").filter((name) => all.some((run) => run.name === name));
-    return named.length ? named : all.slice(0, Math.min(4, all.length)).map((run) => run.name);
+    if (named.length) return named;
+    const last = [...all].sort((a, b) => (b.written ?? 0) - (a.written ?? 0)).slice(0, FIRST);
+    return all.filter((run) => last.includes(run)).map((run) => run.name);
   };
 
-  async function start(): Promise<void> {
+  /** What there is by now: runs begin and comparisons end while they are looked at. */
+  async function find(): Promise<Written[]> {
+    const found = json<Found>(await app.source.folder("list", []));
+    if (ended) return [];
+    const changed = JSON.stringify(found.runs) !== listed;
+    listed = JSON.stringify(found.runs);
+    all = found.runs;
+    if (!all.length && !found.comparisons.length) list.replaceChildren(notice(say("noFolder")));
+    else if (changed) rows();
+    return found.comparisons;
+  }
+
+  /** One look after the other, so that nothing is read twice. */
+  function look(): void {
+    turn = turn.then(once);
+  }
+
+  async function once(): Promise<void> {
+    clearTimeout(timer);
+    if (ended) return;
     try {
-      const found = json<{ runs: Listed[]; comparisons: string[] }>(await app.source.folder("list", []));
-      all = found.runs;
-      if (!all.length && !found.comparisons.length) return root.replaceChildren(notice(say("noFolder")));
-      rows();
-      void follow();
-      await compared.show(found.comparisons);
+      const comparisons = looks++ % LOOKS ? null : await find();
+      await follow();
+      if (comparisons && !ended) await compared.show(comparisons);
     } catch (error) {
-      root.replaceChildren(apology(error));
+      // A server that is away for a moment leaves what was shown; without anything shown it is said.
+      if (!all.length && !ended) list.replaceChildren(apology(error));
     }
+    if (!ended) timer = window.setTimeout(look, PACE);
   }
 
   function rows(): void {
     const shown = new Set(chosen());
     const words = (state().filter ?? "").toLowerCase().split(/\s+/).filter(Boolean);
-    const about = (run: Listed) => [...(run.position ?? []), run.pattern, run.score].filter(Boolean).join(" · ");
+    const about = (run: Listed) =>
+      [...(run.position ?? []), run.pattern, run.score, run.steps && `${run.steps} ${say("updates")}`].filter(Boolean).join(" · ");
     const fitting = all.filter((run) => words.every((word) => `${run.name} ${about(run)}`.toLowerCase().includes(word)));
     const box = list.querySelector<HTMLInputElement>("input[type=search]") ?? h("input", {
       type: "search", placeholder: say("filter"), "aria-label": say("filter"), value: state().filter ?? "",
       oninput: (event: Event) => go({ filter: (event.target as HTMLInputElement).value }),
     });
     const items = h("ul", { class: "runs" }, fitting.map((run) => h("li", {}, h("label", {},
-      h("input", { type: "checkbox", checked: shown.has(run.name), onchange: (event: Event) => {
+      h("input", { type: "checkbox", value: run.name, checked: shown.has(run.name), onchange: (event: Event) => {
         const next = new Set(chosen());
         if ((event.target as HTMLInputElement).checked) next.add(run.name);
         else next.delete(run.name);
         go({ follow: [...next].slice(-DRAWN).join(",") });
       } }), h("span", {}, h("strong", {}, run.name), h("span", { class: "dim" }, about(run)))))));
-    if (list.contains(box)) list.querySelector("ul")!.replaceWith(items);
-    else list.replaceChildren(box, items);
+    // A box that was being set stays under the keyboard.
+    const focused = list.contains(document.activeElement) ? document.activeElement?.getAttribute("value") : null;
+    const before = list.querySelector("ul.runs");
+    if (before && list.contains(box)) {
+      const top = before.scrollTop;
+      before.replaceWith(items);
+      items.scrollTop = top;
+    } else {
+      list.replaceChildren(box, items);
+    }
+    if (focused) items.querySelector<HTMLInputElement>(`input[value="${CSS.escape(focused)}"]`)?.focus();
   }
 
   async function follow(): Promise<void> {
-    clearTimeout(timer);
-    let changed = charts.childElementCount === 0;
-    for (const name of chosen()) {
+    const names = chosen();
+    let changed = drawn !== names.join();
+    for (const name of names) {
       const own = followed.get(name) ?? { train: [], valid: [], next: 0 };
       followed.set(name, own);
       try {
@@ -93,13 +134,12 @@ export function runs(app: App, root: HTMLElement): Shown {
         // A run that was removed while it was looked at.
       }
     }
-    if (ended) return;
-    if (changed) draw();
-    timer = window.setTimeout(() => void follow(), PACE);
+    if (!ended && changed && names.length) draw(names);
   }
 
-  function draw(): void {
-    const curves = (of: "train" | "valid"): Curve[] => chosen().map((name, color) => {
+  function draw(names: string[]): void {
+    drawn = names.join();
+    const curves = (of: "train" | "valid"): Curve[] => names.map((name, color) => {
       const points = followed.get(name)?.[of] ?? [];
       return { name, color, points: of === "train" ? smooth(points) : points };
     });
@@ -108,13 +148,13 @@ export function runs(app: App, root: HTMLElement): Shown {
       plot({ title: `${say("learning")}, ${say("valid")}`, x: say("step"), y: say("loss"), curves: curves("valid"), height: 260 }));
   }
 
-  void start();
+  look();
   return {
     update: (before) => {
       rows();
       if (before.follow !== state().follow) {
-        draw();
-        void follow();
+        draw(chosen());
+        look();
       }
       if (before.sort !== state().sort || before.filter !== state().filter) compared.update();
     },

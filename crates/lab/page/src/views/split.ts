@@ -2,21 +2,23 @@
 
 import { named, type App, type Shown } from "../app";
 import { plot, type Curve } from "../charts";
-import { h, notice, select } from "../dom";
-import { chosenPlace, placeFields } from "../places";
+import { h, notice, segments, select } from "../dom";
+import { remark, term } from "../korean";
+import { chosenPlace, formatList, parseList, placeFields } from "../places";
 import { apology, busy } from "../said";
 import { json, packed, type Choice, type Reading } from "../source";
 import { go, index, state } from "../state";
 import { Tokens } from "../tokens";
 import { figure, say, visible, weight } from "../words";
 import { sides } from "./heads";
-import { changesOf, fields, settingsOf } from "../settings";
+import { changesOf, fields, partsOf, type Changes } from "../settings";
 
 const KINDS = ["content", "position", "interaction"] as const;
 type Kind = (typeof KINDS)[number];
 
-/** Keys that are shown as bars. */
+/** Keys that are shown as bars, and those of them that a reader may pick. */
 const SHOWN = 10;
+const PICKED = 40;
 
 /** Positions a text is moved by at a click. */
 const SLIDE = 1000;
@@ -29,14 +31,18 @@ interface Row {
   note: string | null;
 }
 
+/** The keys that were picked, whatever their weight. */
+const picked = (reading: Reading): Set<number> =>
+  parseList(state().keys, chosenPlace(reading.about).place.keys);
+
 export function split(app: App, root: HTMLElement): Shown {
   const controls = h("div", { class: "row" });
-  const beside = h("details", { class: "beside", open: app.b !== null });
+  const beside = h("details", { class: "beside", open: app.b !== null || !!state().bset });
   const body = h("div", {});
   const reading = app.a!;
   root.append(controls, beside, body);
   let turn = 0;
-  let text: Tokens | null = null;
+  let text: { query: Tokens; key: Tokens } | null = null;
   let site = "";
 
   function frame(): void {
@@ -50,10 +56,39 @@ export function split(app: App, root: HTMLElement): Shown {
     const names = sides(reading, at.place.site);
     if (!text || site !== at.place.site) {
       site = at.place.site;
-      text = new Tokens(names.queries, say("pickToken"), (at) => go({ at }));
+      text = {
+        query: new Tokens(names.queries, say("pickToken"), (at) => go({ at })),
+        key: new Tokens(names.keys, say("pickKey"), (key) => toggle(key)),
+      };
     }
     const last = at.place.queries - 1;
-    text.mark(new Set([index("at", at.place.queries, last)]));
+    text.query.mark(new Set([index("at", at.place.queries, last)]));
+    text.key.mark(picked(reading));
+  }
+
+  /** The text to choose in, and which of the two of a pair a click chooses. */
+  function pair(): HTMLElement {
+    const { place } = chosenPlace(reading.about);
+    const isKey = state().pick === "key";
+    const number = h("input", { type: "number", min: 0, max: place.keys - 1, size: 6, "aria-label": say("keyNumber"),
+      onchange: () => {
+        const key = Number(number.value);
+        if (number.value && Number.isInteger(key) && key >= 0 && key < place.keys) toggle(key, true);
+      } });
+    return h("div", {},
+      h("div", { class: "row" },
+        segments(say("pair"), [["query", say("pickQuery")], ["key", say("pickKey")]], isKey ? "key" : "query",
+          (pick) => go({ pick: pick === "key" ? pick : null })),
+        h("label", { class: "field" }, h("span", {}, say("keyNumber")), number),
+        picked(reading).size > 0 && h("button", { type: "button", class: "quiet", onclick: () => go({ keys: null }) }, say("clear"))),
+      text![isKey ? "key" : "query"].element);
+  }
+
+  function toggle(key: number, stays = false): void {
+    const keys = picked(reading);
+    if (keys.has(key) && !stays) keys.delete(key);
+    else keys.add(key);
+    go({ keys: formatList([...keys].slice(-PICKED)) });
   }
 
   async function update(): Promise<void> {
@@ -69,11 +104,11 @@ export function split(app: App, root: HTMLElement): Shown {
       if (own !== turn) return;
       const shares = h("div", { class: "perhead" });
       body.replaceChildren(h("div", { class: "columns" },
-        h("div", {}, text!.element, shares),
+        h("div", {}, pair(), shares),
         h("div", {}, bars(both, rows, query), along(both, rows), terms(rows[0]!))));
       void perHead(app, both, shares, () => own !== turn);
     } catch (error) {
-      if (own === turn) body.replaceChildren(text!.element, apology(error));
+      if (own === turn) body.replaceChildren(pair(), apology(error));
     }
   }
 
@@ -114,9 +149,12 @@ function bars(both: Reading[], rows: Row[], query: number): HTMLElement {
   const { place } = chosenPlace(both[0]!.about);
   const names = sides(both[0]!, place.site);
   const total = names.keys.map((_, key) => rows.reduce((sum, row) => sum + (row.weight[key] ?? 0), 0));
-  const shown = total.map((_, key) => key).filter((key) => Number.isFinite(rows[0]!.score[key]!))
+  const own = picked(both[0]!);
+  const strongest = total.map((_, key) => key).filter((key) => Number.isFinite(rows[0]!.score[key]!) && !own.has(key))
     .sort((a, b) => total[b]! - total[a]!).slice(0, SHOWN);
-  const reach = Math.max(1e-6, ...rows.flatMap((row) => shown.map((key) => {
+  const shown = [...own, ...strongest];
+  const seen = (row: Row, key: number) => Number.isFinite(row.score[key]!);
+  const reach = Math.max(1e-6, ...rows.flatMap((row) => shown.filter((key) => seen(row, key)).map((key) => {
     const parts = KINDS.map((kind) => row.kinds[kind][key]!);
     const sum = (sign: number) => Math.abs(parts.reduce((s, v) => s + (v * sign > 0 ? v : 0), 0));
     return Math.max(sum(1), sum(-1));
@@ -142,12 +180,16 @@ function bars(both: Reading[], rows: Row[], query: number): HTMLElement {
     h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": say("strongestKeys") }, h("table", { class: "split" },
       h("thead", {}, h("tr", {}, rows.length > 1 && h("th", {}, ""), h("th", { class: "words" }, say("key")), h("th", {}, ""),
         ...KINDS.map((kind) => h("th", {}, say(kind))), h("th", {}, say("score")), h("th", {}, say("weight")))),
-      h("tbody", {}, shown.map((key) => rows.map((row, i) => h("tr", { class: i ? "second" : "first" },
+      h("tbody", {}, shown.map((key) => rows.map((row, i) => h("tr", {
+        class: `${i ? "second" : "first"}${own.has(key) ? " picked" : ""}`,
+      },
         rows.length > 1 && h("td", { class: "dim" }, "AB"[i]!),
         h("td", { class: "words" }, i === 0 && h("code", {}, visible(names.keys[key]!), h("sub", {}, String(key)))),
-        h("td", { class: "stackcell" }, line(row, key)),
-        KINDS.map((kind) => h("td", {}, figure(row.kinds[kind][key]!))),
-        h("td", {}, h("strong", {}, figure(row.score[key]!))), h("td", {}, weight(row.weight[key]!)))))))),
+        seen(row, key) ? [
+          h("td", { class: "stackcell" }, line(row, key)),
+          KINDS.map((kind) => h("td", {}, figure(row.kinds[kind][key]!))),
+          h("td", {}, h("strong", {}, figure(row.score[key]!))), h("td", {}, weight(row.weight[key]!)),
+        ] : h("td", { class: "dim words", colspan: KINDS.length + 3 }, say("hidden")))))))),
     h("p", { class: "dim" }, state().raw === undefined ? say("centeredSaid") : ""));
 }
 
@@ -177,9 +219,10 @@ function along(both: Reading[], rows: Row[]): HTMLElement {
 
 /** What the terms are, in the words of the program. */
 function terms(row: Row): HTMLElement {
-  return h("dl", { class: "terms" }, row.terms.map((term) => [
-    h("dt", {}, h("i", { class: `swatch ${term.kind}` }), term.name), h("dd", {}, term.meaning)]),
-  row.note && h("dd", { class: "note" }, row.note));
+  return h("dl", { class: "terms" }, row.terms.map((of) => {
+    const [name, meaning] = term(of.name, of.meaning);
+    return [h("dt", {}, h("i", { class: `swatch ${of.kind}` }), name), h("dd", {}, meaning)];
+  }), row.note && h("dd", { class: "note" }, remark(row.note)));
 }
 
 interface Spread { content: number; position: number; interaction: number; score: number }
@@ -226,21 +269,28 @@ function fillBeside(app: App, root: HTMLDetailsElement): void {
       h("span", { class: "dim" }, say("positions"))),
     app.runs.length > 1 && select(say("otherRun"), app.runs.map((run) => [run, run]), state().brun ?? reading.run,
       (run) => go({ brun: run === reading.run ? null : run })),
-    app.b && h("button", { type: "button", class: "quiet", onclick: () => go({ brun: null, bset: null, bfirst: null }) }, say("clear")));
+    (app.b || state().bset) && h("button", { type: "button", class: "quiet", onclick: () => go({ brun: null, bset: null, bfirst: null }) }, say("clear")));
   root.append(row);
   void settings(app, reading, root);
 }
 
 async function settings(app: App, reading: Reading, root: HTMLElement): Promise<void> {
-  const own = settingsOf(reading.about.position);
-  if (!own) return;
+  const parts = partsOf(reading.about.position);
   const all = json<{ position: Choice[] }>(await app.source.choices("choices", [])).position;
-  const choice = all.find((choice) => choice.name === own.name);
-  if (!choice?.fields.length) return;
-  const prefix = "model.attention.position.";
+  const choices = parts.map((part) => all.find((choice) => choice.name === part.kind));
+  if (!choices.some((choice) => choice?.fields.length)) return;
+  // One is set by its own keys, several as a list.
+  const isOne = parts.length === 1;
+  const prefix = isOne ? "model.attention.position." : "model.attention.";
   const given = changesOf(state().bset?.split(";") ?? [], prefix);
-  root.append(h("fieldset", {}, h("legend", {}, `${say("settings")}: ${choice.name}`),
-    fields(choice.fields, own.values, given, (changes) => go({
-      bset: Object.entries(changes).map(([key, value]) => `${prefix}${key}=${value}`).join(";") || null,
-    }))));
+  const change = (changes: Changes) => go({
+    bset: Object.entries(changes).map(([key, value]) => `${prefix}${key}=${value}`).join(";") || null,
+  });
+  const { width, sites } = reading.about;
+  const pairs = Math.max(1, Math.floor(width / (2 * (sites[0]?.layers[0]?.heads ?? 1))));
+  const { kind: _, ...own } = parts[0]!;
+  const shown = isOne ? { settings: choices[0]!.fields, now: own }
+    : { settings: [{ key: "position", doc: "", default: parts }], free: false };
+  root.append(h("fieldset", {}, h("legend", {}, `${say("settings")}: ${parts.map((part) => part.kind).join(" · ")}`),
+    fields({ ...shown, given, change, all, pairs })));
 }

@@ -78,7 +78,7 @@ export function text(app: App, root: HTMLElement): Shown {
       const { arrays } = await packed(app.source, reading, "rows",
         [["site", "cross"], ["layer", layers - 1], ["head", "all"], ["at", at]]);
       const weights = arrays.get("weights")!;
-      const most = Math.max(...weights);
+      const most = weights.reduce((a, b) => Math.max(a, b), 0);
       source.shade(weights.map((weight) => weight / most), 0, "cool");
     } catch {
       // A saved page of a long text has no rows.
