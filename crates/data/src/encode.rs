@@ -61,14 +61,17 @@ impl Texts {
         }
     }
 
-    /// A document's name below the folder that was asked for.
-    fn short<'a>(&self, document: &'a Document) -> &'a str {
+    /// A document's name below the folder that was asked for; of rows of the file that was asked for, with its name.
+    fn short(&self, document: &Document) -> String {
         let (Self::Files { path, .. } | Self::Fasta { path, .. }) = self else {
-            return &document.name;
+            return document.name.clone();
         };
         let name = document.name.strip_prefix(&*path.to_string_lossy()).unwrap_or(&document.name);
-        let name = name.trim_start_matches(['/', '\\']);
-        if name.is_empty() { &document.name } else { name }
+        match (name.strip_prefix(','), path.file_name()) {
+            (Some(row), Some(file)) => format!("{},{row}", file.to_string_lossy()),
+            _ if name.is_empty() => document.name.clone(),
+            _ => name.trim_start_matches(['/', '\\']).into(),
+        }
     }
 }
 
@@ -118,7 +121,7 @@ impl Read {
             documents.push((texts.decides(document), document.text.len() as u64));
             tails.push(tail(&document.text, shares));
             if names.len() < NAMES {
-                names.push(texts.short(document).to_string());
+                names.push(texts.short(document));
             }
             bytes += document.text.len();
             kept = kept.take().filter(|_| !is_held && bytes <= HELD);

@@ -61,6 +61,20 @@ pub(crate) fn by_size(documents: &[(u64, u64)], shares: Shares) -> Vec<Option<Sp
     documents.iter().map(|(hash, _)| (!dominates(hash)).then(|| split(hash))).collect()
 }
 
+/// [`by_size`] for what cannot be cut: who would be cut is for training. Where nothing is held out then, as of a few texts
+/// of one size, [`by_document`].
+pub(crate) fn by_size_whole(documents: &[(u64, u64)], shares: Shares) -> Vec<Split> {
+    let splits = by_size(documents, shares);
+    let is_held =
+        |split: Split| splits.iter().zip(documents).any(|(s, d)| *s == Some(split) && d.1 > 0);
+    let is_short = (shares.valid > 0.0 && !is_held(Split::Valid))
+        || (shares.test > 0.0 && !is_held(Split::Test));
+    if is_short {
+        return by_document(documents, shares);
+    }
+    splits.into_iter().map(|split| split.unwrap_or(Split::Train)).collect()
+}
+
 /// The split of each document, given hash and size of each.
 ///
 /// Documents in an order given by their hashes go to a split as long as they fit its share of the sizes;

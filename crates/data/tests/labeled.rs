@@ -256,7 +256,21 @@ fn labels_that_cannot_be_learned_are_refused() {
     }
     let named = "valid_share = 0.0\nsource = { kind = 'labeled', path = '@/key.jsonl' }";
     let message = load(at, named).unwrap_err().to_string();
-    assert!(message.contains("key.jsonl, line 2: has no text at the key \"label\""), "{message}");
+    assert!(message.contains("key.jsonl, line 2: has no label at the key \"label\""), "{message}");
+    assert!(message.contains("found the keys [\"text\"]"), "{message}");
+    for (value, found) in [("null", "null"), ("[1]", "a list")] {
+        let row = format!(
+            "{{\"text\": \"good\", \"label\": 1}}\n{{\"text\": \"bad\", \"label\": {value}}}\n"
+        );
+        write("key.jsonl", &row);
+        let message = load(at, named).unwrap_err().to_string();
+        let expected =
+            format!("line 2: has no label at the key \"label\": found {found}, expected");
+        assert!(message.contains(&expected), "{message}");
+    }
+    write("key.jsonl", "{\"text\": null, \"label\": 1}\n");
+    let message = load(at, named).unwrap_err().to_string();
+    assert!(message.contains("line 1: has no text at the key \"text\": found null"), "{message}");
     let head =
         "valid_share = 0.0\nsource = { kind = 'labeled', path = '@/train.tsv', field = '1' }";
     let message = load(at, head).unwrap_err().to_string();
@@ -273,4 +287,107 @@ fn labels_that_cannot_be_learned_are_refused() {
         notes[0].contains("left out: 1 empty of 3 texts") && notes[0].contains("line 2"),
         "{notes:?}"
     );
+}
+
+#[test]
+fn the_head_of_a_table_that_became_a_text_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let rows: String = (0..12).map(|i| format!("text {i}\t{}\n", i % 2)).collect();
+    fs::write(at.join("head.tsv"), format!("text\tlabel\n{rows}")).unwrap();
+    fs::write(at.join("plain.tsv"), &rows).unwrap();
+    let corpus = |path: &str, valid: &str, fields: &str| {
+        let source = format!("kind = 'labeled', path = '@/{path}', {valid}{fields}");
+        load(at, &format!("valid_share = 0.0\ntokenizer = 'bytes'\nsource = {{ {source} }}"))
+    };
+    let numbers = "field = '1', label_field = '2'";
+    let notes = |path: &str, fields: &str| corpus(path, "", fields).unwrap().describe().notes;
+    let said = notes("head.tsv", numbers);
+    assert!(said[0].contains("head.tsv, line 1 alone has the label \"label\""), "{said:?}");
+    assert!(said[0].starts_with("warning: ") && said[0].contains("name the columns"), "{said:?}");
+    assert!(notes("plain.tsv", numbers).is_empty());
+    assert!(notes("head.tsv", "field = 'text', label_field = 'label'").is_empty());
+    // The head of each file, too; of one alone the error says what it may be.
+    let said = corpus("head.tsv", "valid = '@/head.tsv', ", numbers).unwrap().describe().notes;
+    assert!(said[0].contains("alone has the label"), "{said:?}");
+    let said = corpus("plain.tsv", "valid = '@/head.tsv', ", numbers).unwrap_err().to_string();
+    assert!(said.contains("does not occur in the training data"), "{said}");
+    assert!(said.contains("if it is the head of the table"), "{said}");
+}
+
+#[test]
+fn a_table_holds_out_the_same_rows_with_labels_and_without() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let text = |i: usize| format!("{i}{}", "x".repeat(i * i % 53));
+    let rows: String = (0..300).map(|i| format!("{}\t{}\n", text(i), i % 3)).collect();
+    fs::write(at.join("all.tsv"), rows).unwrap();
+    for shares in ["valid_share = 0.1", "valid_share = 0.2\ntest_share = 0.1"] {
+        let of = |source: &str| {
+            let source = format!("source = {{ path = '@/all.tsv', field = '1', {source} }}");
+            load(at, &format!("{shares}\ntokenizer = 'bytes'\n{source}")).unwrap()
+        };
+        let (labeled, plain) = (of("kind = 'labeled', label_field = '2'"), of("kind = 'text'"));
+        for split in [Split::Valid, Split::Test].into_iter().filter(|split| labeled.has(*split)) {
+            let tokens = plain.tokens(split).unwrap();
+            let tokens = tokens.read(0..tokens.len()).unwrap();
+            let end = plain.tokenizer().end().unwrap();
+            let decode = |tokens: &[u32]| plain.tokenizer().decode(tokens);
+            let held: BTreeSet<String> =
+                tokens.split(|token| *token == end).map(decode).filter(|t| !t.is_empty()).collect();
+            let told: BTreeSet<String> =
+                all(&labeled, split).into_iter().map(|(text, _)| text).collect();
+            assert!(told.len() > 10, "{told:?}");
+            assert_eq!(told, held, "{shares}");
+        }
+    }
+}
+
+#[test]
+fn rows_of_a_table_are_held_out_by_their_file_and_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let rows: String = (0..40).map(|i| format!("text {i}\n")).collect();
+    fs::write(at.join("all.tsv"), rows).unwrap();
+    for path in ["@/all.tsv", "@"] {
+        let source = format!("source = {{ kind = 'text', path = '{path}', field = '1' }}");
+        let corpus = load(at, &format!("tokenizer = 'bytes'\n{source}")).unwrap();
+        let names = &corpus.describe().splits[&Split::Valid].names;
+        assert!(!names.is_empty());
+        assert!(names.iter().all(|name| name.starts_with("all.tsv, line ")), "{names:?}");
+    }
+}
+
+#[test]
+fn expressions_are_read_by_the_tokens_of_another_run_or_refused_by_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    fs::create_dir(at.join("examples")).unwrap();
+    let good = "3\t[MIN 4 3 ]\n9\t[SM 5 [MAX 4 1 ] ]\n".repeat(20);
+    fs::write(at.join("good.tsv"), &good).unwrap();
+    fs::write(at.join("examples/odd.tsv"), format!("{good}1\t( ( ( [PM 2 ) 2 ) ] )\n")).unwrap();
+    let made = "source = { kind = 'listops', shortest = 5, longest = 40, depth = 4 }\n\
+                objective = 'classify'\nexamples = { train = 50, valid = 20, test = 20 }";
+    let made = load(at, made).unwrap();
+    made.tokenizer().save(&at.join("tokens.json")).unwrap();
+    let read = |path: &str| {
+        load(
+            at,
+            &format!(
+                "source = {{ kind = 'listops', path = '@/{path}' }}\nobjective = 'classify'\n\
+                 valid_share = 0.0\ntokenizer = {{ kind = 'file', path = '@/tokens.json' }}"
+            ),
+        )
+    };
+    let corpus = read("good.tsv").unwrap();
+    assert_eq!(corpus.vocabulary(), made.vocabulary());
+    let settings = BatchSettings { batch: BatchSize::Rows(4), length: 16, ..Default::default() };
+    let batch = Batches::new(&corpus, Split::Train, &settings).unwrap().get(0).unwrap();
+    let rows = rows(&corpus, &batch);
+    assert!(rows.iter().any(|(text, class)| text == "[MIN 4 3 ] =" && class == "3"), "{rows:?}");
+    // The ids are the other run's.
+    assert_eq!(corpus.tokenizer().encode("[SM").unwrap(), made.tokenizer().encode("[SM").unwrap());
+    let message = read("examples/odd.tsv").unwrap_err().to_string();
+    assert!(message.contains("odd.tsv, line 41: has \"[PM\""), "{message}");
+    assert!(message.contains("it knows 0 1 2") && message.contains("[MED"), "{message}");
 }

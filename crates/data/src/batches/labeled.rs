@@ -66,6 +66,10 @@ impl LabeledRows {
         self.order.batches_per_epoch()
     }
 
+    pub(super) fn longest(&self) -> usize {
+        self.sorted.last().map_or(0, |(length, _)| *length)
+    }
+
     /// Texts that are longer than there is room.
     pub(super) fn cut(&self) -> usize {
         self.cut

@@ -293,6 +293,17 @@ impl Batches {
         }
     }
 
+    /// Tokens of the longest row at the most, on either side.
+    pub fn longest(&self) -> usize {
+        match &self.kind {
+            Kind::Stream(stream) => stream.longest(),
+            Kind::Pairs(pairs) => pairs.longest(&self.corpus),
+            Kind::Labeled(labeled) => labeled.longest(),
+            Kind::Pieces(pieces) => pieces.longest(&self.corpus),
+            Kind::Task(tasks) => tasks.longest(),
+        }
+    }
+
     /// Texts with labels that are longer than `length`, so that their ends are not read.
     pub fn cut(&self) -> usize {
         match &self.kind {

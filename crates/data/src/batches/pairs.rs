@@ -51,6 +51,12 @@ impl PairRows {
         self.left_out
     }
 
+    /// With those that only evaluation reads.
+    pub(super) fn longest(&self, corpus: &Corpus) -> usize {
+        let pairs = corpus.pairs(self.split).unwrap_or_default();
+        pairs.iter().map(Pair::longer).max().unwrap_or(0).min(self.settings.length)
+    }
+
     /// All pairs by length, also those that training leaves out.
     pub(super) fn evaluation_plan(&self, corpus: &Corpus) -> Plan {
         let pairs = corpus.pairs(self.split).unwrap_or_default();

@@ -52,6 +52,15 @@ impl PieceRows {
             .collect()
     }
 
+    /// Another tempo makes pieces longer.
+    pub(super) fn longest(&self, corpus: &Corpus) -> usize {
+        let is_fixed = of(corpus).is_some_and(|pieces| pieces.augment.is_none());
+        match self.all(corpus).iter().map(Vec::len).max() {
+            Some(longest) if is_fixed => longest.min(self.length),
+            _ => self.length,
+        }
+    }
+
     pub(super) fn windows(&self, corpus: &Corpus) -> usize {
         self.all(corpus).iter().map(|piece| self.windows_of(corpus, piece)).sum()
     }

@@ -61,6 +61,10 @@ impl Stream {
         !self.is_continuous || step.is_multiple_of(self.segments(rows).max(1))
     }
 
+    pub(super) fn longest(&self) -> usize {
+        self.length.min(self.tokens.len() - self.ahead)
+    }
+
     /// Random crops, or the next segment of each row. A split shorter than a crop gives all it has.
     pub(super) fn rows(&self, corpus: &Corpus, step: u64, rows: usize) -> Result<Vec<Row>> {
         (0..rows as u64)

@@ -20,6 +20,7 @@ pub(crate) struct TaskRows {
     length: usize,
     /// None: without end.
     examples: Option<u64>,
+    longest: usize,
 }
 
 impl TaskRows {
@@ -37,7 +38,12 @@ impl TaskRows {
                 format!("the task's examples have up to {needed} tokens; use at least that");
             return Err(Error::setting("length", settings.length, reason));
         }
-        Ok(Self { split, seed: settings.seed, length: settings.length, examples })
+        let (seed, length) = (settings.seed, settings.length);
+        Ok(Self { split, seed, length, examples, longest: needed })
+    }
+
+    pub(super) fn longest(&self) -> usize {
+        self.longest
     }
 
     pub(super) fn examples(&self) -> Option<u64> {

@@ -11,7 +11,7 @@ use whatwhere_settings::Refuses;
 use super::{Content, Corpus, Part, Split, classes::Classes};
 use crate::{
     Error, Result, read,
-    settings::{DataSettings, Examples, Objective},
+    settings::{DataSettings, Examples, Objective, TokenizerSettings},
     split::{Shares, by_document},
     task::Example,
     tokenizer::{Special, Tokenizer},
@@ -54,28 +54,56 @@ impl Corpus {
         let examples = read::listops(path)?;
         let mut hash = Fingerprint::new();
         let mut symbols = BTreeSet::new();
-        for example in &examples {
+        for (_, example) in &examples {
             add(&mut hash, example);
-            let words = example.prompt.split(' ').chain([example.answer.as_str()]);
-            symbols.extend(words.map(String::from));
+            symbols.extend(words(example).map(String::from));
         }
-        let symbols: Vec<String> = symbols.into_iter().collect();
-        let tokenizer = Tokenizer::of_words(&symbols, &of_examples(settings))?;
+        let tokenizer = match &settings.tokenizer {
+            // Another run's tokens stay as they are.
+            Some(TokenizerSettings::File(file)) => {
+                let tokenizer = file.load(&[])?;
+                known(path, &examples, &tokenizer)?;
+                tokenizer
+            }
+            _ => {
+                let symbols: Vec<String> = symbols.into_iter().collect();
+                Tokenizer::of_words(&symbols, &of_examples(settings))?
+            }
+        };
+        let examples = examples.into_iter().map(|(_, example)| example);
         hash.add(tokenizer.to_json()?.as_bytes());
         let shares = Shares { valid: settings.valid_share, test: settings.test_share };
         hash.add(&shares.valid.to_le_bytes());
         hash.add(&shares.test.to_le_bytes());
         let documents: Vec<(u64, u64)> =
-            examples.iter().map(|e| (Fingerprint::of(e.prompt.as_bytes()), 1)).collect();
+            examples.clone().map(|e| (Fingerprint::of(e.prompt.as_bytes()), 1)).collect();
         let mut splits: BTreeMap<Split, Vec<Example>> = BTreeMap::new();
         let mut parts: BTreeMap<Split, Part> = BTreeMap::new();
-        for (example, split) in examples.into_iter().zip(by_document(&documents, shares)) {
+        for (example, split) in examples.zip(by_document(&documents, shares)) {
             splits.entry(split).or_default().push(example);
             parts.entry(split).or_default().documents += 1;
         }
         let (content, classes) = (Content::Examples(splits), classes(settings)?);
         Ok(Self::new(tokenizer, content, parts, hash.finish(), settings).with_classes(classes))
     }
+}
+
+/// The symbols of an example.
+fn words(example: &Example) -> impl Iterator<Item = &str> {
+    example.prompt.split(' ').chain([example.answer.as_str()])
+}
+
+/// Refuses symbols that have no token.
+fn known(path: &Path, examples: &[(usize, Example)], tokenizer: &Tokenizer) -> Result<()> {
+    for (line, example) in examples {
+        let Some(word) = words(example).find(|word| tokenizer.id(word).is_none()) else { continue };
+        let all = (0..tokenizer.vocabulary() as u32).filter(|token| !tokenizer.is_special(*token));
+        let all: Vec<String> = all.map(|token| tokenizer.decode(&[token])).collect();
+        let reason =
+            format!("has {word:?}, which the model has no token for; it knows {}", all.join(" "));
+        return Err(Error::content(format!("{}, line {line}", path.display()), reason));
+    }
+    Ok(())
 }
 
 /// The classes of a task's answers, where they are classified.

@@ -14,7 +14,7 @@ use crate::{
     frame::Framed,
     read::{self, LabeledText},
     settings::{Classify, DataSettings, Labeled, Objective, TokenizerSettings},
-    split::{Shares, by_document},
+    split::{Shares, by_size_whole},
     tokenizer::{Special, Tokenizer},
 };
 
@@ -45,6 +45,7 @@ impl Corpus {
                 || text.second.as_ref().is_some_and(|second| second.trim().is_empty())
         })?);
         let classes = classes(&texts, labeled, settings)?;
+        notes.extend(head(&texts));
         let specials = match settings.tokenizer() {
             TokenizerSettings::File(_) => &[][..], // another run's tokens stay as they are
             _ => &[Special::Padding, Special::Begin, Special::End],
@@ -117,10 +118,12 @@ fn sorted(labeled: &Labeled, settings: &DataSettings) -> Result<Splits> {
         test: if labeled.test.is_some() { 0.0 } else { settings.test_share },
     };
     let texts = read::labeled(&labeled.path, labeled)?;
-    // By the text: the same text must not be learned and asked for.
-    let documents: Vec<(u64, u64)> =
-        texts.iter().map(|text| (Fingerprint::of(text.text.as_bytes()), 1)).collect();
-    for (text, split) in texts.into_iter().zip(by_document(&documents, shares)) {
+    // By the text: the same text must not be learned and asked for. And as the source `text` holds out rows of the same
+    // table, so that what is measured here was not read in a training before.
+    let decides =
+        |text: &LabeledText| (Fingerprint::of(text.text.as_bytes()), text.text.len() as u64);
+    let documents: Vec<(u64, u64)> = texts.iter().map(decides).collect();
+    for (text, split) in texts.into_iter().zip(by_size_whole(&documents, shares)) {
         splits.entry(split).or_default().push(text);
     }
     Ok(splits)
@@ -145,6 +148,17 @@ fn leave_out(
     let first = first.unwrap_or_default();
     Ok((out > 0).then(|| format!("left out: {out} empty of {before} texts, the first at {first}")))
 }
+
+/// A warning where a label occurs in first rows only: a table's head, read as a text.
+fn head(splits: &Splits) -> Option<String> {
+    let all = || splits.values().flatten();
+    let labels: BTreeSet<&str> =
+        all().filter(|text| !text.may_be_head).map(|text| text.label.as_str()).collect();
+    let head = all().find(|text| text.may_be_head && !labels.contains(text.label.as_str()))?;
+    Some(format!("warning: {} alone has the label {:?}; {HEAD}", head.at, head.label))
+}
+
+const HEAD: &str = "if it is the head of the table, name the columns by it (source.field, source.label_field) in place of numbers";
 
 /// The classes of the training texts, or those that the settings name, which must be all there are.
 fn classes(splits: &Splits, labeled: &Labeled, settings: &DataSettings) -> Result<Classes> {
@@ -191,12 +205,15 @@ fn check_labels(classes: &Classes, texts: u64, path: &Path, labeled: &Labeled) -
 
 fn unknown(text: &LabeledText, classes: &Classes, classify: &Classify) -> Error {
     let (label, known) = (&text.label, classes.listed());
-    let reason = match classify.classes.is_empty() {
+    let mut reason = match classify.classes.is_empty() {
         true => format!(
             "has the label {label:?}, which does not occur in the training data; expected one of {known}"
         ),
         false => format!("has the label {label:?}; expected one of {known}"),
     };
+    if text.may_be_head {
+        reason += &format!("; {HEAD}");
+    }
     Error::content(&text.at, reason)
 }
 

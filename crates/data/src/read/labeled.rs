@@ -16,6 +16,8 @@ pub(crate) struct LabeledText {
     pub(crate) text: String,
     pub(crate) second: Option<String>,
     pub(crate) label: String,
+    /// Whether it is the first row of a table whose columns are numbers: perhaps a head that nobody left out.
+    pub(crate) may_be_head: bool,
 }
 
 /// Reads everything under a path. Refuses a text without a label; empty texts come along.
@@ -32,9 +34,15 @@ pub(crate) fn labeled(path: &Path, settings: &Labeled) -> Result<Vec<LabeledText
             }
             let label = folder_of(name, path, is_folder)?;
             let text = whole(name, reader)?;
-            texts.push(LabeledText { at: name.into(), text, second: None, label });
+            let at = name.into();
+            texts.push(LabeledText { at, text, second: None, label, may_be_head: false });
             return Ok(());
         }
+        let (field, label) = (settings.field.as_str(), settings.label_field.as_str());
+        let mut fields = [field, label].into_iter().chain(settings.second_field.as_deref());
+        let mut may_be_head = !kind.ends_with(".jsonl")
+            && !kind.ends_with(".parquet")
+            && fields.all(|field| table::number(field).is_some());
         let mut add = |at: String, text: String, second: Option<String>, label: &str| {
             let label = label.trim().to_owned();
             if label.is_empty() {
@@ -42,11 +50,11 @@ pub(crate) fn labeled(path: &Path, settings: &Labeled) -> Result<Vec<LabeledText
                 let reason = format!("has no label in {field:?}; expected the name of its class");
                 return Err(Error::content(at, reason));
             }
-            texts.push(LabeledText { at, text, second, label });
+            let may_be_head = std::mem::take(&mut may_be_head);
+            texts.push(LabeledText { at, text, second, label, may_be_head });
             Ok(())
         };
-        let (field, label) = (settings.field.as_str(), settings.label_field.as_str());
-        let names = ["source.field", "source.label_field", "source.second_field"];
+        let names = ["source.field", table::LABEL, "source.second_field"];
         match &settings.second_field {
             None => {
                 let wanted = Wanted::labeled([field, label], [names[0], names[1]]);

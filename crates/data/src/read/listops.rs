@@ -8,8 +8,8 @@ use crate::{
     task::{ASKS, Example},
 };
 
-/// Reads all examples of a file.
-pub(crate) fn listops(path: &Path) -> Result<Vec<Example>> {
+/// Reads all examples of a file, each with its line.
+pub(crate) fn listops(path: &Path) -> Result<Vec<(usize, Example)>> {
     let name = path.display().to_string();
     let mut examples = Vec::new();
     lines(&name, &mut open(path)?.1, &mut |number, line| {
@@ -23,7 +23,7 @@ pub(crate) fn listops(path: &Path) -> Result<Vec<Example>> {
         };
         let words = expression.split_whitespace().filter(|&word| word != "(" && word != ")");
         let prompt = words.chain([ASKS]).collect::<Vec<_>>().join(" ");
-        examples.push(Example { prompt, answer: value.into() });
+        examples.push((number, Example { prompt, answer: value.into() }));
         Ok(())
     })?;
     if examples.is_empty() {

@@ -4,6 +4,7 @@
 
 use std::io::Read;
 
+use serde_json::Value;
 use whatwhere_settings::Refuses;
 
 use super::lines;
@@ -60,12 +61,13 @@ pub(super) fn table<const N: usize>(
     lines(name, reader, &mut |number, line| {
         let at = format!("{name}, line {number}");
         if kind.ends_with(".jsonl") {
-            let value: serde_json::Value = serde_json::from_str(&line)
+            let value: Value = serde_json::from_str(&line)
                 .map_err(|error| Error::content(&at, format!("is not JSON: {error}")))?;
-            return visit(
-                at.clone(),
-                each(wanted.fields, |field| key(&at, &value, field, wanted.is_labeled))?,
-            );
+            let named: [_; N] = std::array::from_fn(|i| (wanted.settings[i], wanted.fields[i]));
+            let found = each(named, |(setting, field)| {
+                key(&at, &value, setting, field, wanted.is_labeled)
+            })?;
+            return visit(at, found);
         }
         let cells: Vec<&str> = line.split('\t').collect();
         row(&mut columns, at, &cells, wanted, visit)
@@ -159,7 +161,8 @@ fn row<const N: usize>(
     visit(at, found)
 }
 
-fn number(field: &str) -> Option<usize> {
+/// The number of a column, counted from 1, where a field is one.
+pub(super) fn number(field: &str) -> Option<usize> {
     field.parse().ok().filter(|&number| number > 0)
 }
 
@@ -176,20 +179,40 @@ fn column(setting: &'static str, field: &str, head: &[&str]) -> Result<usize> {
     })
 }
 
+/// The setting that names the field of labels.
+pub(super) const LABEL: &str = "source.label_field";
+
 /// The text at a key of a line of JSON; a number or a truth where it may be one.
-fn key(at: &str, value: &serde_json::Value, field: &str, is_labeled: bool) -> Result<String> {
-    match &value[field] {
-        serde_json::Value::String(text) => Ok(text.clone()),
-        found @ (serde_json::Value::Number(_) | serde_json::Value::Bool(_)) if is_labeled => {
-            Ok(found.to_string())
+fn key(
+    at: &str,
+    line: &Value,
+    setting: &'static str,
+    field: &str,
+    is_labeled: bool,
+) -> Result<String> {
+    let what = if setting == LABEL { "label" } else { "text" };
+    let reason = match line.get(field) {
+        Some(Value::String(text)) => return Ok(text.clone()),
+        Some(found @ (Value::Number(_) | Value::Bool(_))) if is_labeled => {
+            return Ok(found.to_string());
         }
-        _ => {
+        None => {
             let keys: Vec<&str> =
-                value.as_object().into_iter().flatten().map(|(k, _)| k.as_str()).collect();
-            let reason = format!("has no text at the key {field:?}; found the keys {keys:?}");
-            Err(Error::content(at, reason))
+                line.as_object().into_iter().flatten().map(|(k, _)| k.as_str()).collect();
+            format!("has no {what} at the key {field:?}; found the keys {keys:?}")
         }
-    }
+        Some(found) => {
+            let found = match found {
+                Value::Null => "null",
+                Value::Bool(_) => "a truth",
+                Value::Number(_) => "a number",
+                Value::Array(_) => "a list",
+                _ => "an object",
+            };
+            format!("has no {what} at the key {field:?}: found {found}, expected a string")
+        }
+    };
+    Err(Error::content(at, reason))
 }
 
 /// Something of each field.

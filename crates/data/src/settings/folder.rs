@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{Chorales, Labeled, Pairs};
-use crate::{Error, Result, read::uncompressed};
+use crate::{Error, Result, read::uncompressed, task::ListOps};
 
 impl Pairs {
     /// The files of a folder: `train.en` and `train.de`, or a table `train.tsv`, and the same with `val`, `valid` or `dev`
@@ -110,6 +110,22 @@ impl Chorales {
             }
         };
         Ok(Self { path: folder.join(name) })
+    }
+}
+
+impl ListOps {
+    /// The file of a folder that holds one table of values and expressions.
+    pub fn in_folder(&self, folder: &Path) -> Result<Self> {
+        let names = names(folder)?;
+        let tables: Vec<&String> = names.iter().filter(|name| parts(name).1 == "tsv").collect();
+        let [name] = tables[..] else {
+            return Err(found(
+                folder,
+                &names,
+                "one table of values and expressions, such as test.tsv; name it",
+            ));
+        };
+        Ok(Self { path: Some(folder.join(name)), ..self.clone() })
     }
 }
 

@@ -100,7 +100,8 @@ impl DataSettings {
             midi.check()?;
         }
         if let Some(task) = self.source.task() {
-            if self.tokenizer.is_some() {
+            let is_known = matches!(self.tokenizer, None | Some(TokenizerSettings::File(_)));
+            if self.tokenizer.is_some() && !(self.source.takes_tokens() && is_known) {
                 let reason = "a task has symbols of its own; leave the tokenizer out";
                 return Err(Error::setting("tokenizer", self.tokenizer_name(), reason));
             }
@@ -262,6 +263,11 @@ impl Source {
     /// Whether it is text, which any tokenizer may cut: that of another run, for example.
     pub fn is_text(&self) -> bool {
         matches!(self, Self::Text(_) | Self::Pairs(_) | Self::Labeled(_) | Self::Fasta(_))
+    }
+
+    /// Whether it can be cut into the tokens of another run: text, and examples that are read and not made.
+    pub fn takes_tokens(&self) -> bool {
+        self.is_text() || matches!(self, Self::ListOps(ListOps { path: Some(_), .. }))
     }
 
     /// The task, where the source is one.

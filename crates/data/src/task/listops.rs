@@ -198,7 +198,7 @@ mod tests {
             let path = folder.join(format!("test_{name}.tsv.zst"));
             let examples = crate::read::listops(&path).unwrap();
             assert_eq!(examples.len(), 10_000);
-            let right = examples.iter().filter(|e| solve(&e.prompt).to_string() == e.answer);
+            let right = examples.iter().filter(|(_, e)| solve(&e.prompt).to_string() == e.answer);
             assert_eq!(right.count(), 10_000, "{name}");
         }
     }
