@@ -137,6 +137,9 @@ async function beside(name, address) {
     if (also.brun) {
       await page.waitForSelector("tr.second");
       check((await page.innerText(".view")).includes("B = polar"), `${what} is named`);
+      const magnitude = page.locator("details.beside label.field", { hasText: "magnitude" }).locator("select");
+      await magnitude.selectOption("relu");
+      await until(page, `${what}: what is set is the other run's`, () => document.querySelector("details.beside strong")?.innerText.includes("magnitude=relu"));
     } else {
       await page.locator("details.beside summary").click();
       const slider = (key) => page.locator(`input[type=range][aria-label="position.${key}"]`);
@@ -150,6 +153,7 @@ async function beside(name, address) {
       await page.waitForSelector("tr.second");
       check((await page.innerText(".view")).includes("position.0.base=2500"), `${what}: the first of two encodings is set`);
     }
+    await page.waitForSelector(".moved strong");
     const moved = await page.locator(".moved strong").allInnerTexts();
     check(moved.length === 3 && moved.some((text) => Number(text) > 0), `${what}: ${moved}`);
     await accessible(page, what);
@@ -164,7 +168,7 @@ async function classes(name, address) {
   await page.waitForFunction(() => document.querySelector(".thumb canvas").width > 1);
   check(await drawn(page, ".map canvas"), `${name}: the map of a classifier`);
   await page.locator('nav a[href*="view=text"]').click();
-  await until(page, `${name}: a classifier's text`, () => document.querySelector(".panel")?.innerText.includes("classes of whole texts"));
+  await until(page, `${name}: a classifier's text`, () => document.querySelector(".intro")?.innerText.includes("classes of whole texts"));
   await accessible(page, `${name}: a classifier's text`);
   await page.screenshot({ path: `${pictures}/${name}-classes.png`, fullPage: true });
   await page.close();

@@ -8,6 +8,8 @@ export interface App {
   /** The run that has read the text, and the one beside it. */
   a: Reading | null;
   b: Reading | null;
+  /** What stands beside without its settings changed. */
+  unchanged: Reading | null;
   /** What can stand beside, on a saved page. */
   saved: Reading[];
   runs: string[];

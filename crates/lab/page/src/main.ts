@@ -28,7 +28,7 @@ const inside = (id: string) => JSON.parse(document.getElementById(id)?.textConte
 
 const [alone, saved] = [inside("alone"), inside("data")];
 const source: Source = alone ? new Alone(alone) : saved ? new Saved(saved) : new Server();
-const app: App = { source, a: null, b: null, saved: [], runs: [] };
+const app: App = { source, a: null, b: null, unchanged: null, saved: [], runs: [] };
 
 const header = h("header", {});
 const bench = h("section", { class: "bench" });
@@ -159,23 +159,25 @@ async function read(): Promise<void> {
   try {
     const a = await open(run, opening);
     if (own !== turn) return;
-    const changes = changed(now.bset, a);
     const first = Number(now.bfirst ?? 0) || 0;
     const brun = now.brun ?? run;
+    const same = a.about.family === "encoder-decoder" && !opening.target
+      ? { target: plain(a).trim() } : {};
+    let other = a;
     let b: Reading | null = null;
     let refused: unknown = null;
-    if (brun !== run || changes.length || first) {
-      const same = a.about.family === "encoder-decoder" && !opening.target
-        ? { target: plain(a).trim() } : {};
+    try {
+      // Another run as it is says what of it can be set.
+      if (brun !== run) other = b = await open(brun, { ...opening, ...same, changes: [], first });
+      const changes = changed(now.bset, other);
+      if (changes.length || (first && !b)) b = await open(brun, { ...opening, ...same, changes, first });
+    } catch (error) {
       // What cannot stand beside leaves the reading itself, and the fields that asked for it.
-      b = await open(brun, { ...opening, ...same, changes, first }).catch((error) => {
-        refused = error;
-        return null;
-      });
+      [b, refused] = [null, error];
     }
     if (own !== turn) return;
     if (b && now.bset) b.changed = now.bset.split(";");
-    [app.a, app.b] = [a, b];
+    [app.a, app.b, app.unchanged] = [a, b, other];
     draw();
     if (refused) main.querySelector(".view")?.prepend(apology(refused));
   } catch (error) {
@@ -194,7 +196,9 @@ function draw(): void {
   const [name, view, needsText] = chosen();
   document.title = `${say(name)} · whatwhere`;
   const isEncoder = app.a?.about.family === "encoder";
-  const sentence = name === "text" && isEncoder ? "encoderSaid" : `${name}Said` as Word;
+  const isClassifier = !!app.a?.about.classes;
+  const sentence = name !== "text" ? `${name}Said` as Word
+    : isClassifier ? "tellsClasses" : isEncoder ? "encoderSaid" : "textSaid";
   const intro = h("div", { class: "intro" }, h("h1", {}, say(name)), h("p", {}, say(sentence)));
   const body = h("div", { class: `view ${name}` });
   main.replaceChildren(intro, body);

@@ -268,10 +268,10 @@ function fillBeside(app: App, root: HTMLDetailsElement): void {
       h("button", { type: "button", "aria-label": `+${SLIDE}`, onclick: () => go({ bfirst: first + SLIDE }) }, "+"),
       h("span", { class: "dim" }, say("positions"))),
     app.runs.length > 1 && select(say("otherRun"), app.runs.map((run) => [run, run]), state().brun ?? reading.run,
-      (run) => go({ brun: run === reading.run ? null : run })),
+      (run) => go({ brun: run === reading.run ? null : run, bset: null })),
     (app.b || state().bset) && h("button", { type: "button", class: "quiet", onclick: () => go({ brun: null, bset: null, bfirst: null }) }, say("clear")));
   root.append(row);
-  void settings(app, reading, root);
+  void settings(app, app.unchanged ?? reading, root);
 }
 
 async function settings(app: App, reading: Reading, root: HTMLElement): Promise<void> {

@@ -59,7 +59,7 @@ export function text(app: App, root: HTMLElement): Shown {
     const at = index("at", end, isEncoder ? 0 : length);
     tokens.mark(new Set(at < length ? [at] : []));
     if (source) void align(Math.min(at, length - 1));
-    if (about.classes > 0) return panel.replaceChildren(notice(say("tellsClasses")));
+    if (about.classes > 0) return panel.replaceChildren();
     if (at === 0 && !isEncoder) return panel.replaceChildren(notice(say("nothingBefore")));
     panel.replaceChildren(busy(say("loading")));
     try {
