@@ -3,7 +3,7 @@
 use whatwhere_kernels::{
     Error,
     attention::Inputs,
-    linear_attention::{LinearAttention, LinearGradients, Recurrence, TurnedLinear},
+    linear_attention::{LinearAttention, LinearGradients, Recurrence, RotatedLinearAttention},
 };
 
 use crate::ours::{HEADS, Problem, What};
@@ -31,7 +31,7 @@ pub(crate) fn run(
     }
     let linear = LinearAttention::new(shape, true);
     if problem.task.what == What::TurnedLinear {
-        let turned = TurnedLinear::new(linear, &problem.attention(&[]));
+        let turned = RotatedLinearAttention::new(linear, &problem.attention(&[]));
         turned.forward_into(inputs, out, sums)?;
         if let Some(d) = gradients {
             let made = turned.backward(inputs, out, sums, d_out)?;

@@ -3,10 +3,14 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process,
+    process, thread,
 };
 
 use anyhow::{Context, Result};
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
 
 /// Folders of a run.
 pub struct Place {
@@ -23,12 +27,15 @@ impl Place {
         fs::create_dir_all(&folder)
             .with_context(|| format!("cannot make the folder {}", folder.display()))?;
         let doomed = folder.clone();
-        ctrlc::set_handler(move || {
-            // The worker ends by itself when this process does.
-            let _ = fs::remove_dir_all(&doomed);
-            process::exit(130);
-        })
-        .context("cannot watch for interruption")?;
+        let mut signals =
+            Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch for interruption")?;
+        thread::spawn(move || {
+            if signals.forever().next().is_some() {
+                // The worker ends by itself when this process does.
+                let _ = fs::remove_dir_all(&doomed);
+                process::exit(130);
+            }
+        });
         Ok(Self { target, folder })
     }
 

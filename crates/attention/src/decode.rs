@@ -84,7 +84,7 @@ impl Attention {
 
     /// Refuses what cannot be decoded.
     fn check_decoded(&self, input: &Input, cache: &Cache) -> Result<(), Error> {
-        self.check(input)?;
+        input.check(self.settings(), self.sizes())?;
         let causal = self.settings().pattern.is_causal();
         if input.memory.is_none() && !causal {
             let reason =

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use whatwhere_kernels::{Precision, attention::pattern as kernels};
+use whatwhere_settings::Refuses as _;
 
-use crate::position::PositionModule;
+use crate::{AttentionSettings, Error, heads::Heads, position::PositionModule};
 
 /// What a layer is called with.
 #[derive(Clone)]
@@ -92,5 +93,52 @@ impl Input {
 
     pub(crate) fn way(&self) -> Way {
         Way { path: self.path, precision: self.precision }
+    }
+
+    /// Refuses what a layer of these settings and sizes cannot be called with.
+    pub(crate) fn check(&self, settings: &AttentionSettings, sizes: Heads) -> Result<(), Error> {
+        let [batch, _, width] = self.x.dims();
+        let expected = |what, found: &Tensor<3>, right: bool, expected: String| {
+            let found = found.dims().to_vec();
+            if right { Ok(()) } else { Err(Error::Shape { what, found, expected }) }
+        };
+        let own = [
+            (self.pattern.is_some(), "a pattern of the caller's"),
+            (self.prefixes.is_some(), "a prefix"),
+        ];
+        if !settings.mixing.has_scores()
+            && let Some((_, what)) = own.into_iter().find(|(is_given, _)| *is_given)
+        {
+            let reason = "its state sums all keys, or all up to the query";
+            return Err(Error::combination(settings.mixing.name(), what, reason));
+        }
+        if settings.mixing.is_causal() && self.memory.is_some() {
+            let reason = "its state is carried from token to token, and a memory's tokens are not those of x";
+            return Err(Error::combination(settings.mixing.name(), "a memory", reason));
+        }
+        // burn 0.22.1's matrix product reads out of bounds for a batch of 0.
+        let right = width == sizes.width && batch > 0;
+        let want = format!("[1 or more, length, {}]", sizes.width);
+        expected("x", &self.x, right, want)?;
+        if let Some(memory) = &self.memory {
+            let [sequences, _, width] = memory.dims();
+            let right = width == sizes.width && sequences == batch;
+            let want = format!("[{batch}, length, {}]", sizes.width);
+            expected("memory", memory, right, want)?;
+        }
+        if let Some(past) = &self.past {
+            if self.memory.is_some() {
+                let reason = "a past stands before x, and keys are made of the memory instead";
+                return Err(Error::combination("past", "a memory", reason));
+            }
+            let [sequences, positions, width] = past.dims();
+            let right = width == sizes.width && sequences == batch;
+            expected("past", past, right, format!("[{batch}, positions, {}]", sizes.width))?;
+            if positions > self.first {
+                let reason = format!("the past has {positions} positions before it");
+                return Err(Error::setting("first", self.first, reason));
+            }
+        }
+        Ok(())
     }
 }

@@ -116,7 +116,7 @@ impl Attention {
         linears: AttentionLinears<P>,
         mut input: Input,
     ) -> Result<Tensor<3>, Error> {
-        self.check(&input)?;
+        input.check(&self.settings, self.sizes)?;
         let AttentionLinears { query, key, value, output } = linears;
         let (way, own) = (input.way(), input.memory.is_none() && input.past.is_none());
         let (memory, first_key) = memory(&mut input);
@@ -268,7 +268,7 @@ impl Attention {
 
     /// A call to the own sequence for the kernels, and everything it learns.
     pub(crate) fn layout(&self, input: &Input, sizes: Sizes) -> Result<(Layout, Tensor<1>), Error> {
-        self.check(input)?;
+        input.check(&self.settings, self.sizes)?;
         let mut input = input.clone();
         let (_, first_key) = memory(&mut input);
         let call = self.call(&input, input.first, first_key, sizes)?;
@@ -278,52 +278,6 @@ impl Attention {
     /// The resolved sizes.
     pub(crate) fn sizes(&self) -> Heads {
         self.sizes
-    }
-
-    pub(crate) fn check(&self, input: &Input) -> Result<(), Error> {
-        let [batch, _, width] = input.x.dims();
-        let expected = |what, found: &Tensor<3>, right: bool, expected: String| {
-            let found = found.dims().to_vec();
-            if right { Ok(()) } else { Err(Error::Shape { what, found, expected }) }
-        };
-        let own = [
-            (input.pattern.is_some(), "a pattern of the caller's"),
-            (input.prefixes.is_some(), "a prefix"),
-        ];
-        if !self.settings.mixing.has_scores()
-            && let Some((_, what)) = own.into_iter().find(|(is_given, _)| *is_given)
-        {
-            let reason = "its state sums all keys, or all up to the query";
-            return Err(Error::combination(self.settings.mixing.name(), what, reason));
-        }
-        if self.settings.mixing.is_causal() && input.memory.is_some() {
-            let reason = "its state is carried from token to token, and a memory's tokens are not those of x";
-            return Err(Error::combination(self.settings.mixing.name(), "a memory", reason));
-        }
-        // burn 0.22.1's matrix product reads out of bounds for a batch of 0.
-        let right = width == self.sizes.width && batch > 0;
-        let want = format!("[1 or more, length, {}]", self.sizes.width);
-        expected("x", &input.x, right, want)?;
-        if let Some(memory) = &input.memory {
-            let [sequences, _, width] = memory.dims();
-            let right = width == self.sizes.width && sequences == batch;
-            let want = format!("[{batch}, length, {}]", self.sizes.width);
-            expected("memory", memory, right, want)?;
-        }
-        if let Some(past) = &input.past {
-            if input.memory.is_some() {
-                let reason = "a past stands before x, and keys are made of the memory instead";
-                return Err(Error::combination("past", "a memory", reason));
-            }
-            let [sequences, positions, width] = past.dims();
-            let right = width == self.sizes.width && sequences == batch;
-            expected("past", past, right, format!("[{batch}, positions, {}]", self.sizes.width))?;
-            if positions > input.first {
-                let reason = format!("the past has {positions} positions before it");
-                return Err(Error::setting("first", input.first, reason));
-            }
-        }
-        Ok(())
     }
 
     /// `[batch, length, heads · head_dim]` to `[batch, heads, length, head_dim]`.

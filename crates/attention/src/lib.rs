@@ -44,7 +44,7 @@
 //! - **`disentangled`**: content asks for distances, and distances ask for content, each by a product of its own. Distances are
 //!   learned vectors through the projections of keys and queries. Far ones share a vector.
 //! - **`rotary`**: position rotates pairs of channels, so that a product depends on the distance. What and where share the phase:
-//!   content decides at which distance a pair agrees best. It needs [`Scaling`] beyond the trained length. On a `grid`, half of
+//!   content decides at which distance a pair agrees best. It needs a [`Scaling`] beyond the trained length. On a `grid`, half of
 //!   the pairs turn by the row and half by the column.
 //! - **`polar`**: what is a magnitude, where a phase; neither can imitate the other. The score is a sum of magnitudes, each
 //!   weighed by a cosine of the distance. Keys learn a phase δ; it holds far beyond the trained length. On a `grid`, half of
@@ -90,12 +90,12 @@ pub mod projected;
 mod qk_norm;
 #[cfg(feature = "burn")]
 mod recurrence;
+#[cfg(feature = "burn")]
+mod rotation;
 mod scaling;
 pub mod score;
 mod settings;
 pub mod slot;
-#[cfg(feature = "burn")]
-mod turn;
 
 #[cfg(feature = "burn")]
 pub use cache::Cache;

@@ -96,7 +96,7 @@ impl Attention {
     }
 
     fn check_scores(&self, input: &Input) -> Result<(), Error> {
-        self.check(input)?;
+        input.check(self.settings(), self.sizes())?;
         if self.settings().mixing.has_scores() {
             return Ok(());
         }

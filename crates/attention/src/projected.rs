@@ -1,5 +1,5 @@
-//! Self-attention with its projections on slices: everything between a norm and the stream as one piece, which owns what
-//! stands between its steps.
+//! Self-attention with its projections on slices: everything between a norm and the residual stream as one piece, which owns
+//! what stands between its steps.
 
 use burn::{module::Param, nn::Linear, tensor::Tensor};
 use whatwhere_kernels::{

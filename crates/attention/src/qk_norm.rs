@@ -110,10 +110,10 @@ mod layer {
         }
 
         fn share(&self, part: Tensor<4>, whole: Tensor<4>) -> Tensor<4> {
-            let centre =
+            let center =
                 |x: Tensor<4>| if self.is_centered { x.clone() - x.mean_dim(3) } else { x };
-            let scale = (centre(whole).square().mean_dim(3) + self.epsilon).sqrt();
-            centre(part) / scale * self.by_channel(self.gamma.val())
+            let scale = (center(whole).square().mean_dim(3) + self.epsilon).sqrt();
+            center(part) / scale * self.by_channel(self.gamma.val())
         }
 
         /// `[batch, length, parts, together]`.

@@ -14,7 +14,7 @@ use crate::{
     bridge::{Operand, operation, untracked},
     composed::repeat_heads,
     mixing::{Mix, State},
-    turn,
+    rotation,
 };
 
 /// Added to the mean square of a head's output under its root, and to the square of a vector's length.
@@ -134,10 +134,10 @@ fn form(mix: Mix, q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, fused: bool) -> Resu
         let (k, v) = (repeat_heads(k, heads), repeat_heads(v, heads));
         let gates = gates.map(|gate| repeat_heads(gate, heads));
         let [q, k] = match fused {
-            true => turn::on_kernels(call, &q, &k)?,
+            true => rotation::on_kernels(call, &q, &k)?,
             false => None,
         }
-        .unwrap_or_else(|| turn::composed(&turn::alone(call), &q, &k));
+        .unwrap_or_else(|| rotation::composed(&rotation::alone(call), &q, &k));
         formed = Formed { q, k, v, gates };
     }
     if let Some(ends) = key_lengths {

@@ -287,7 +287,7 @@ impl AttentionSettings {
                     "without scores there is nothing to add to; use an encoding that rotates, or one of embeddings",
                 );
             }
-            if let Some(reason) = self.mixing.refuses_turns()
+            if let Some(reason) = self.mixing.refuses_rotation()
                 && position.rotates(sizes)
             {
                 return refuse(reason);

@@ -90,7 +90,18 @@ const PATTERN_USES: [(&str, &str); 8] = [
 fn nothing_outside_its_folder_names_a_pattern() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let patterns = variants(&Pattern::all());
-    for name in ["kernels", "attention", "transformer", "training", "lab", "cli", "interop"] {
+    let scanned = [
+        "kernels",
+        "attention",
+        "transformer",
+        "training",
+        "lab",
+        "server",
+        "web",
+        "cli",
+        "interop",
+    ];
+    for name in scanned {
         for (file, line) in code(&crates.join(name).join("src")) {
             // Other lists have the same names: the objective `prefix`, the unit `Window`, the generator `Random`.
             let others = ["Objective::", "Unit::", "Random", "Self::"];
@@ -121,7 +132,18 @@ const SCORE_FILES: [&str; 5] = [
 fn a_kind_of_score_is_known_to_few_files() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut found = BTreeSet::new();
-    for name in ["kernels", "attention", "transformer", "training", "lab", "cli", "python"] {
+    let scanned = [
+        "kernels",
+        "attention",
+        "transformer",
+        "training",
+        "lab",
+        "server",
+        "web",
+        "cli",
+        "python",
+    ];
+    for name in scanned {
         for (file, line) in code(&crates.join(name).join("src")) {
             let names = ["Score::Additive", "Self::Additive", "Additive {"];
             if names.iter().any(|form| line.contains(form)) && !file.starts_with("simd/") {
@@ -133,6 +155,7 @@ fn a_kind_of_score_is_known_to_few_files() {
 }
 
 /// Nobody asks which choice it is, neither by its variant nor by its name: what one needs to know, the choice answers.
+/// Only `interop` asks, which says every choice in the words of others.
 #[test]
 fn nobody_asks_which_choice_it_is() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -150,7 +173,7 @@ fn nobody_asks_which_choice_it_is() {
             forms.extend(["==", "!="].map(|sign| format!("kind {sign} \"{name}\"")));
         }
     }
-    for name in ["attention", "transformer", "training", "lab", "cli", "python"] {
+    for name in ["attention", "transformer", "training", "lab", "server", "web", "cli", "python"] {
         let lines = code(&crates.join(name).join("src"));
         assert!(lines.len() > 100, "{name} has no sources");
         for (file, line) in lines {

@@ -196,7 +196,7 @@ fn both_paths_agree_for_every_mixing_without_scores() {
         position.iter().any(|one| one.rotates(&base().sizes().unwrap()))
     };
     let turning = positions.iter().filter(turns).count();
-    let of_channels = without_scores().iter().filter(|m| m.refuses_turns().is_some()).count();
+    let of_channels = without_scores().iter().filter(|m| m.refuses_rotation().is_some()).count();
     let all = positions.len();
     let expected = 2 * of_scores * without_scores().len()
         + carried * (all - of_scores)

@@ -34,7 +34,7 @@ const ABOUT: &str = "\
 Attention is what a token looks at, position is where.
 
 Without a command: compares position encodings on tiny Shakespeare and on a task of what and
-where, trained at 256 tokens and read to 4096, in about five minutes, with a report to look at.";
+where, trained at 256 tokens and read to 4096, in about ten minutes, with a report to look at.";
 
 #[derive(Parser)]
 #[command(version, about = ABOUT)]
@@ -90,7 +90,7 @@ enum Verb {
     View(view::Look),
     /// Print settings with every value written out, the presets, or all that can be chosen.
     Config(config::Config),
-    /// CallView at data, and train tokenizers on it.
+    /// Look at data, and train tokenizers on it.
     Data(data::Data),
 }
 

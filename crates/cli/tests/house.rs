@@ -45,13 +45,23 @@ const MAY_KNOW: [(&str, &[&str]); 13] = [
     ("web", &["kernels", "lab", "random", "training"]),
     (
         "cli",
-        &["attention", "data", "interop", "lab", "server", "settings", "training", "transformer"],
+        &[
+            "attention",
+            "data",
+            "files",
+            "interop",
+            "lab",
+            "server",
+            "settings",
+            "training",
+            "transformer",
+        ],
     ),
 ];
 
 /// Where `unsafe` may stand, and the lint against it may be lifted.
 const UNSAFE: [&str; 3] =
-    ["crates/kernels/src/simd", "crates/attention/src/bridge.rs", "crates/web/src/seam.rs"];
+    ["crates/kernels/src/simd", "crates/attention/src/bridge", "crates/web/src/seam.rs"];
 
 /// Lines of a file of source, its tests not counted.
 const LONGEST: usize = 400;
@@ -240,4 +250,21 @@ fn markdown_has_one_sentence_per_line() {
         let wrong = text.lines().zip(right.lines()).find(|(found, right)| found != right);
         assert!(wrong.is_none(), "{}: {:?}", path.display(), wrong.unwrap_or_default().0);
     }
+}
+
+/// Links to other sites are theirs to keep; those within the repository lead to a file or a folder of it.
+#[test]
+fn every_link_of_markdown_leads_somewhere() {
+    let mut count = 0;
+    for path in files(&root(), ".md") {
+        let text = fs::read_to_string(&path).unwrap();
+        let folder = path.parent().unwrap();
+        for link in markdown::links(&text).filter(|link| !link.contains("://")) {
+            let file = link.split('#').next().unwrap();
+            let leads = file.is_empty() || folder.join(file).exists();
+            assert!(leads, "{} links to {link}, which is not there", path.display());
+            count += 1;
+        }
+    }
+    assert!(count > 50, "only {count} links were found");
 }

@@ -2,7 +2,7 @@
 
 use whatwhere_kernels::{
     attention::{Attention, Gradients, Inputs, Shape},
-    linear_attention::{LinearAttention, LinearGradients, TurnedLinear},
+    linear_attention::{LinearAttention, LinearGradients, RotatedLinearAttention},
 };
 use whatwhere_settings::Refuses;
 
@@ -46,7 +46,9 @@ pub(crate) fn forward(
 ) -> Result<(), Error> {
     match call.features.is_empty() {
         true => Ok(linear.forward_into(inputs, out, normalizer)?),
-        false => Ok(TurnedLinear::new(linear, call).forward_into(inputs, out, normalizer)?),
+        false => {
+            Ok(RotatedLinearAttention::new(linear, call).forward_into(inputs, out, normalizer)?)
+        }
     }
 }
 
@@ -64,7 +66,8 @@ pub(crate) fn backward(
         linear.backward_into(inputs, out, normalizer, d_out, &mut made)?;
         return Ok(Gradients { q: made.q, k: made.k, v: made.v, learned: gradients.learned });
     }
-    let made = TurnedLinear::new(linear, call).backward(inputs, out, normalizer, d_out)?;
+    let made =
+        RotatedLinearAttention::new(linear, call).backward(inputs, out, normalizer, d_out)?;
     let mut deltas = made.deltas.into_iter();
     // Phases are all that a call without scores learns.
     gradients.learned = call.map((), |_| deltas.next().unwrap_or_default());

@@ -71,7 +71,7 @@ pub struct TrainingSettings {
     pub checkpoint_every: u64,
     /// Which figure of the validation makes a checkpoint the best, whose weights are kept; default `loss`.
     pub best_by: BestBy,
-    /// Evaluations without a better figure after which training stops; 0 goes on. Default 0.
+    /// Early stopping: evaluations without a better figure after which training ends; 0 goes on. Default 0.
     pub patience: u64,
     /// Parameters that stay as they are, by patterns of their names such as `"embedding.*"`; default none.
     pub freeze: Vec<String>,
@@ -114,8 +114,8 @@ impl RunSettings {
         Ok(settings)
     }
 
-    /// The objective that the family has by default where the data leave it open: an encoder fills blanks, an
-    /// encoder-decoder answers a task as it translates.
+    /// The objective that the family has by default where the data leave it open: an encoder is a masked language
+    /// model, an encoder-decoder answers a task as it translates.
     fn choose_objective(&mut self) {
         let data = &mut self.data;
         let has_own = matches!(data.source, Source::Pairs(_) | Source::Labeled(_));
@@ -293,6 +293,7 @@ impl RunSettings {
             }
             Source::Chorales(chorales) if path.is_dir() => *chorales = chorales.in_folder(path)?,
             Source::Chorales(chorales) => chorales.path = path.into(),
+            Source::ListOps(listops) if path.is_dir() => *listops = listops.in_folder(path)?,
             Source::ListOps(listops) => listops.path = Some(path.into()),
             Source::Pairs(pairs) if path.is_dir() => *pairs = pairs.in_folder(path)?,
             Source::Pairs(pairs) => {

@@ -306,7 +306,7 @@ impl Block {
     }
 }
 
-/// What a sublayer reads, and the stream that it joins.
+/// What a sublayer reads, and the residual stream that it joins.
 struct Around {
     /// Absent where it is what the sublayer reads.
     stream: Option<Tensor<3>>,

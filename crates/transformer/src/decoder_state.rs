@@ -5,8 +5,8 @@ use whatwhere_attention::Path;
 use whatwhere_settings::Refuses;
 
 use crate::{
-    Error, Family, Memory, Model, Sequences, dropout::Seeds, recurrent::WriterState, stack::States,
-    state::BlockCache,
+    Error, Family, Memory, Model, Sequences, dropout::Seeds, recurrent::RecurrentDecoderState,
+    stack::States, state::BlockCache,
 };
 
 /// What a decoder keeps while it generates.
@@ -14,7 +14,7 @@ use crate::{
 pub struct DecoderState {
     pub(crate) caches: Vec<BlockCache>,
     /// In place of caches, of a recurrent model.
-    pub(crate) recurrent: Option<WriterState>,
+    pub(crate) recurrent: Option<RecurrentDecoderState>,
     pub(crate) memory: Option<Memory>,
     pub(crate) length: usize,
     pub(crate) prefixes: Option<Vec<usize>>,

@@ -1,4 +1,4 @@
-//! Dropout on the stream by a counter: what is dropped is a hash of the seed and the place in the tensor, so that it
+//! Dropout on the residual stream by a counter: what is dropped is a hash of the seed and the place in the tensor, so that it
 //! depends neither on threads nor on what was drawn before.
 
 use burn::tensor::{Tensor, TensorData};

@@ -16,7 +16,7 @@ pub struct Head {
 }
 
 impl Model {
-    /// Every head, encoder first, in the order of the stream; those of layers that share their weights once.
+    /// Every head, encoder first, in the order they are computed in; those of layers that share their weights once.
     pub fn heads(&self) -> Vec<Head> {
         let mut heads = Vec::new();
         // Of a recurrent model with attention these are the only ones.
@@ -39,8 +39,8 @@ impl Model {
         heads
     }
 
-    /// The same model, some of whose heads add nothing to the stream: their rows of the output projection are 0. All other
-    /// weights are shared.
+    /// The same model, some of whose heads add nothing to the residual stream: their rows of the output projection are 0. All
+    /// other weights are shared.
     pub fn without_heads(&self, heads: &[Head]) -> Result<Self, Error> {
         // Int8 weights would still have them.
         let mut model = self.clone().with_int8(None);

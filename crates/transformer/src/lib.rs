@@ -56,7 +56,9 @@ pub use norm::Norm;
 pub use output::{Output, OutputTransform};
 pub use parameters::{MappedParameter, Parameter, ParameterPath, ParameterView, Role};
 pub use quantized::quantized;
-pub use recurrent::{Reader, ReaderLayer, RecurrentLayer, RecurrentModel, Writer};
+pub use recurrent::{
+    RecurrentDecoder, RecurrentEncoder, RecurrentEncoderLayer, RecurrentLayer, RecurrentModel,
+};
 pub use sequences::{Memory, Sequences};
 pub use settings::{
     Activation, Attends, Family, Init, ModelSettings, NormKind, NormPlace, Pooling, Recompute,

@@ -17,7 +17,7 @@ pub struct AttentionInput {
 }
 
 impl Model {
-    /// What every attention reads, encoder first, in the order of the stream. An encoder-decoder needs a source.
+    /// What every attention reads, encoder first, in the order they are computed in. An encoder-decoder needs a source.
     pub fn attention_inputs(
         &self,
         source: Option<&Sequences>,

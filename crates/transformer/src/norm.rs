@@ -1,4 +1,4 @@
-//! Norms: what keeps the stream's scale.
+//! Norms: what keeps the residual stream's scale.
 
 use burn::{
     module::{Module, Param},
@@ -42,7 +42,7 @@ impl NormFormula {
 }
 
 impl Norm {
-    /// A norm of the stream that changes nothing but the scale.
+    /// A norm of the residual stream that changes nothing but the scale.
     pub fn new(settings: &ModelSettings, device: &Device) -> Self {
         Self::of_width(settings, settings.width, device)
     }
@@ -87,9 +87,9 @@ impl Norm {
     /// [`Self::forward`] of it, but for the bias.
     pub fn share(&self, part: Tensor<3>, whole: Tensor<3>) -> Tensor<3> {
         let NormFormula { is_centered, epsilon } = self.formula;
-        let centre = |x: Tensor<3>| if is_centered { x.clone() - x.mean_dim(2) } else { x };
-        let scale = (centre(whole).powi_scalar(2).mean_dim(2) + epsilon).sqrt().recip();
-        centre(part) * scale * self.gain.val().unsqueeze()
+        let center = |x: Tensor<3>| if is_centered { x.clone() - x.mean_dim(2) } else { x };
+        let scale = (center(whole).powi_scalar(2).mean_dim(2) + epsilon).sqrt().recip();
+        center(part) * scale * self.gain.val().unsqueeze()
     }
 }
 

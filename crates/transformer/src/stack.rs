@@ -30,7 +30,7 @@ pub struct Stack {
     pub embedding_norm: Option<Norm>,
     /// `[embedding width, width]`, where the two differ.
     pub embedding_projection: Option<Linear>,
-    /// In the order of the stream; one where all layers share it.
+    /// In the order they are computed in; one where all layers share it.
     pub blocks: Vec<Block>,
     /// After the last block, unless each ends with one.
     pub norm: Option<Norm>,

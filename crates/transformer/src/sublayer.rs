@@ -1,6 +1,6 @@
-//! A sublayer with its norms, its dropout and the stream past it as a single operation on the CPU:
-//! `after(stream + drop(output(f(before(x)))))`, where most norms are absent and `x` is the stream unless sublayers stand
-//! side by side. What stands between is owned here, kept for the backward pass or formed again.
+//! A sublayer with its norms, its dropout and the residual stream past it as a single operation on the CPU:
+//! `after(stream + drop(output(f(before(x)))))`, where most norms are absent and `x` is the residual stream unless sublayers
+//! stand side by side. What stands between is owned here, kept for the backward pass or formed again.
 
 use std::{
     borrow::Borrow,
@@ -25,9 +25,9 @@ use crate::{dropout::Dropped, norm::NormFormula};
 pub(crate) struct Norms<T> {
     /// Of what goes in.
     pub(crate) before: Option<T>,
-    /// Of what comes out, before it joins the stream.
+    /// Of what comes out, before it joins the residual stream.
     pub(crate) output: Option<T>,
-    /// Of the stream after it, in place of the one before.
+    /// Of the residual stream after it, in place of the one before.
     pub(crate) after: Option<T>,
 }
 

@@ -59,7 +59,7 @@ impl MixingSettings for GatedLinear {
         true
     }
 
-    fn refuses_turns(&self) -> Option<&'static str> {
+    fn refuses_rotation(&self) -> Option<&'static str> {
         let reason = "each channel forgets at a pace of its own, so channels cannot turn as a pair or become two; use gates = \"head\", or no such positions";
         (self.gates == Gating::Channel).then_some(reason)
     }

@@ -108,7 +108,7 @@ mod layer {
     use whatwhere_kernels::{
         Pooled,
         attention::{Inputs, Shape},
-        linear_attention::{LinearAttention, LinearGradients, TurnedLinear},
+        linear_attention::{LinearAttention, LinearGradients, RotatedLinearAttention},
     };
     use whatwhere_settings::Refuses;
 
@@ -121,7 +121,7 @@ mod layer {
         fused::Layout,
         heads::Heads,
         mixing::{Mix, MixingLayer, State},
-        turn,
+        rotation,
     };
 
     /// Keeps the denominator from 0, as in the published code.
@@ -194,8 +194,8 @@ mod layer {
             let (k, v) = (composed::repeat_heads(k, heads), composed::repeat_heads(v, heads));
             let visible = composed::visible(call, &q, &k).float();
             let [q, k] = [q, k].map(|x| self.features(x));
-            let [turned_q, turned_k] = turn::composed(&turn::magnitudes(call), &q, &k);
-            let mixed = (turned_q.matmul(turned_k.transpose()) * visible.clone()).matmul(v);
+            let [rotated_q, rotated_k] = rotation::composed(&rotation::magnitudes(call), &q, &k);
+            let mixed = (rotated_q.matmul(rotated_k.transpose()) * visible.clone()).matmul(v);
             Ok(match self.settings.scale {
                 Some(scale) => mixed * scale,
                 None => mixed / ((q.matmul(k.transpose()) * visible).sum_dim(3) + EPSILON),
@@ -220,18 +220,19 @@ mod layer {
             }
             let (k, v) = (composed::repeat_heads(k, heads), composed::repeat_heads(v, heads));
             let [q, k] = [q, k].map(|x| self.features(x));
-            let [turned_q, turned_k] = turn::composed(&turn::magnitudes(mix.call), &q, &k);
+            let [rotated_q, rotated_k] =
+                rotation::composed(&rotation::magnitudes(mix.call), &q, &k);
             let zeros = |rows, width| Tensor::zeros([batch, heads, rows, width], &q.device());
             let (sums, total) = match state.take() {
                 Some(State { sums, total }) => (sums, total),
                 None => {
                     let total = self.settings.scale.is_none().then(|| zeros(dim, 1));
-                    (zeros(turned_k.dims()[3], width), total)
+                    (zeros(rotated_k.dims()[3], width), total)
                 }
             };
-            let weights = turned_q.clone().matmul(turned_k.clone().transpose()).tril(0);
-            let mixed = turned_q.matmul(sums.clone()) + weights.matmul(v.clone());
-            let sums = sums + turned_k.transpose().matmul(v);
+            let weights = rotated_q.clone().matmul(rotated_k.clone().transpose()).tril(0);
+            let mixed = rotated_q.matmul(sums.clone()) + weights.matmul(v.clone());
+            let sums = sums + rotated_k.transpose().matmul(v);
             let (out, total) = match (self.settings.scale, total) {
                 (Some(scale), total) => (mixed * scale, total),
                 (None, total) => {
@@ -269,7 +270,7 @@ mod layer {
             let ([batch, heads, queries, head_dim], [_, kv_heads, keys, _]) = (q.dims(), k.dims());
             let value_dim = v.dims()[3];
             let shape = Shape { batch, heads, kv_heads, queries, keys, head_dim, value_dim };
-            let (layout, learned) = Layout::new(&turn::alone(call), &q.device());
+            let (layout, learned) = Layout::new(&rotation::alone(call), &q.device());
             let operands = [Operand::new(q), Operand::new(k), Operand::new(v)];
             let ([Some(q), Some(k), Some(v)], Some(learned)) = (operands, Operand::new(learned))
             else {
@@ -282,11 +283,8 @@ mod layer {
             let turns = !call.features.is_empty();
             match turns {
                 false => linear.forward_into(&inputs, &mut out, &mut normalizer)?,
-                true => TurnedLinear::new(linear, &layout.call(learned.values())).forward_into(
-                    &inputs,
-                    &mut out,
-                    &mut normalizer,
-                )?,
+                true => RotatedLinearAttention::new(linear, &layout.call(learned.values()))
+                    .forward_into(&inputs, &mut out, &mut normalizer)?,
             }
             let sizes = [batch, heads, queries, value_dim];
             Ok(Some(operation([q, k, v, learned], sizes, out, move |seen| {
@@ -294,7 +292,7 @@ mod layer {
                 let [q, k, v, learned] = seen.operands;
                 let (linear, inputs) = (self.kernel(shape), Inputs { q, k, v });
                 if turns {
-                    let made = TurnedLinear::new(linear, &layout.call(learned))
+                    let made = RotatedLinearAttention::new(linear, &layout.call(learned))
                         .backward(&inputs, seen.out, &normalizer, seen.d_out)
                         .expect(CHECKED);
                     let deltas: Vec<f32> = made.deltas.concat();

@@ -44,7 +44,7 @@ pub trait MixingSettings {
     }
 
     /// Why positions cannot turn queries and keys, if they cannot.
-    fn refuses_turns(&self) -> Option<&'static str> {
+    fn refuses_rotation(&self) -> Option<&'static str> {
         None
     }
 
@@ -191,8 +191,8 @@ impl Mixing {
     }
 
     /// Why positions cannot turn queries and keys, if they cannot.
-    pub fn refuses_turns(&self) -> Option<&'static str> {
-        self.role().refuses_turns()
+    pub fn refuses_rotation(&self) -> Option<&'static str> {
+        self.role().refuses_rotation()
     }
 
     /// Weights of the projections that make its gates.

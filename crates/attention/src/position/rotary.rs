@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Rotary: rotate pairs of channels of q and k by `position · θ_i`, so that their product depends on the distance.
-/// Su et al. 2021, <https://arxiv.org/abs/2104.09864>. No parameters; needs [`Scaling`] beyond the trained length.
+/// Su et al. 2021, <https://arxiv.org/abs/2104.09864>. No parameters; beyond the trained length it needs a `scaling`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rotary {

@@ -29,12 +29,12 @@ pub(super) struct View {
     pub(super) valid: Curve,
     pub(super) sample: String,
     pub(super) is_stopping: bool,
-    has_colour: bool,
+    has_color: bool,
 }
 
 impl View {
     pub(super) fn new(step: u64, steps: u64) -> Self {
-        let no_colour = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let no_color = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Self {
             steps,
             pace: Pace::new(step),
@@ -45,7 +45,7 @@ impl View {
             valid: Curve::default(),
             sample: String::new(),
             is_stopping: false,
-            has_colour: !no_colour,
+            has_color: !no_color,
         }
     }
 
@@ -148,7 +148,7 @@ impl View {
     }
 
     fn style(&self, color: Color) -> Style {
-        if self.has_colour { Style::default().fg(color) } else { Style::default() }
+        if self.has_color { Style::default().fg(color) } else { Style::default() }
     }
 }
 
@@ -273,8 +273,8 @@ mod tests {
     }
 
     #[test]
-    fn without_colours_none_is_used() {
-        let view = View { has_colour: false, ..begun() };
+    fn without_colors_none_is_used() {
+        let view = View { has_color: false, ..begun() };
         let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("no real terminal");
         let frame = terminal.draw(|frame| view.render(frame)).expect("no real terminal");
         let plain =

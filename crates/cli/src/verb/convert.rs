@@ -1,12 +1,10 @@
 //! `whatwhere convert`: a run under another encoding, or with other heads.
 
 use std::{
-    fs,
     io::{self, Write},
     path::PathBuf,
 };
 
-use anyhow::Context;
 use clap::Args;
 use serde_json::json;
 use whatwhere_interop::convert::{Conversion, Converted, Loss, Recovery, Step, convert};
@@ -77,8 +75,7 @@ pub(crate) fn run(args: &Convert) -> anyhow::Result<()> {
     run.save_as(&out, &converted.settings, &converted.parameters)?;
     if let Some(path) = &args.html {
         let page = page(args, &converted, loss.as_ref());
-        fs::write(path, page)
-            .with_context(|| format!("{} could not be written", path.display()))?;
+        whatwhere_files::replace(path, |file| file.write_all(page.as_bytes()))?;
     }
     print(args, &converted, loss.as_ref())
 }
@@ -89,7 +86,7 @@ fn recover(args: &Convert, run: &Run, converted: &mut Converted) -> anyhow::Resu
     if let Some(path) = &args.data {
         settings.read_from(path)?;
     }
-    if settings.data.source.is_text() {
+    if settings.data.source.takes_tokens() {
         let tokens = Imported::tokens_of(&Folder::new(&args.run))?;
         settings.data.tokenizer = Some(tokens.into());
     }

@@ -63,6 +63,24 @@ fn starts(text: &str) -> bool {
     text.starts_with(|c: char| c.is_uppercase() || c == '`')
 }
 
+/// Where links and pictures lead, those in code left out.
+pub(crate) fn links(text: &str) -> impl Iterator<Item = &str> {
+    let mut in_code = false;
+    let prose = text.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        in_code ^= is_fence;
+        !in_code && !is_fence
+    });
+    prose.flat_map(|line| {
+        let ends = line.match_indices("](").filter_map(|(at, _)| {
+            let is_code = line[..at].matches('`').count() % 2 == 1;
+            let link = line[at + 2..].split(')').next()?;
+            (!is_code).then_some(link)
+        });
+        ends.collect::<Vec<_>>()
+    })
+}
+
 #[test]
 fn sentences_are_told_from_abbreviations_code_and_tables() {
     let cases = [
@@ -81,4 +99,11 @@ fn sentences_are_told_from_abbreviations_code_and_tables() {
         assert_eq!(one_sentence_per_line(text).trim_end(), right);
         assert_eq!(one_sentence_per_line(right).trim_end(), right, "nothing left to break");
     }
+}
+
+#[test]
+fn links_are_told_from_code() {
+    let text =
+        "[a](b.md) ![`c`](d/e.svg#f) `x[0](1)` [g](https://h)\n```\nlet a = b[i](j);\n```\n[k](l)";
+    assert_eq!(links(text).collect::<Vec<_>>(), ["b.md", "d/e.svg#f", "https://h", "l"]);
 }

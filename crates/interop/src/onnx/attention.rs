@@ -283,14 +283,14 @@ impl Attention<'_> {
         };
         let gains = if self.settings.qk_norm == QkNorm::EachHead { heads as i64 } else { 1 };
         let x = graph.reshape(x, &[0, 0, parts as i64, together as i64]);
-        let centred = match self.settings.qk_norm_kind {
+        let centered = match self.settings.qk_norm_kind {
             QkNormKind::Rms => x.clone(),
             QkNormKind::Layer => {
                 let mean = graph.reduce("ReduceMean", &x);
                 graph.op("Sub", &[&x, &mean])
             }
         };
-        let mut normed = over_root(graph, &centred, self.settings.epsilon);
+        let mut normed = over_root(graph, &centered, self.settings.epsilon);
         for (end, how) in [("gamma", "Mul"), ("beta", "Add")] {
             let name = format!("{}.{which}.{end}", self.name);
             if graph.has(&name) {

@@ -199,8 +199,8 @@ fn vectors(
     let mut table = graph.within(name, ".table")?;
     if own.norm {
         let mean = graph.reduce("ReduceMean", &table);
-        let centred = graph.op("Sub", &[&table, &mean]);
-        table = over_root(graph, &centred, own.epsilon);
+        let centered = graph.op("Sub", &[&table, &mean]);
+        table = over_root(graph, &centered, own.epsilon);
         let gain = graph.within(name, ".gain")?;
         table = graph.op("Mul", &[&table, &gain]);
         let bias = graph.within(name, "Disentangled.bias")?;

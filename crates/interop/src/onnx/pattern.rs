@@ -69,7 +69,7 @@ pub(super) fn visible(
                 let reason = "tokens that are global wherever they stand: a graph with past keys does not know their tokens";
                 return Err(Error::Refused(format!("attention.pattern = global: {reason}")));
             }
-            let (first, listed) = global.places();
+            let (first, listed) = global.positions();
             let column = places.query_column(graph);
             let [query, key] = [column, places.keys.clone()].map(|place| {
                 let first = graph.int(first as i64);

@@ -6,8 +6,8 @@ use crate::{
     attention::{
         Bias, Entries, Relative,
         head::{Head, Keys, Rows},
+        indices::Indices,
         learned::LearnedHead,
-        places::Places,
         plan::{Transposed, distances},
     },
     memory::scratch::{Buffer, Scratch},
@@ -37,10 +37,10 @@ impl Head<'_> {
     ) {
         let attention = self.attention();
         let (dim, simd) = (attention.shape.head_dim, attention.simd);
-        if let Places::List(list) = keys.places {
+        if let Indices::List(list) = keys.indices {
             return self.add_gathered_biases(queries, list, region, scores, work.entries);
         }
-        let (query, key, terms) = (queries.places().at(0), keys.places.at(0), &mut *work.terms);
+        let (query, key, terms) = (queries.indices().at(0), keys.indices.at(0), &mut *work.terms);
         if let Some((table, start)) = self.by_distance(query, key) {
             simd.run(AddDiagonals { region: region.clone(), scores, table, start });
         }
@@ -55,7 +55,7 @@ impl Head<'_> {
             if let Bias::Dense { values, shape, .. } = bias {
                 for row in region.rows.clone() {
                     let line = self.dense_line(shape, query + row);
-                    let real = region.cols.end.min(keys.places.len());
+                    let real = region.cols.end.min(keys.indices.len());
                     let scores = &mut scores[region.of(row)];
                     let cols = region.cols.start..real.max(region.cols.start);
                     if shape[3] == 1 {
@@ -81,11 +81,11 @@ impl Head<'_> {
     ) {
         let attention = self.attention();
         let (simd, dim) = (attention.simd, attention.shape.head_dim);
-        if let Places::List(list) = keys.places {
+        if let Indices::List(list) = keys.indices {
             return self.gathered_biases_backward(queries, list, learned, region, scratch);
         }
         let d_scores = &scratch.d_scores[..];
-        let (query, key) = (queries.places().at(0), keys.places.at(0));
+        let (query, key) = (queries.indices().at(0), keys.indices.at(0));
         if !learned.by_distance.is_empty() {
             simd.run(FoldDiagonals {
                 region: region.clone(),
@@ -118,7 +118,7 @@ impl Head<'_> {
             product_of_terms(self, region, entries, terms, rows, dim, d_table);
         }
         for dense in &mut learned.dense {
-            let real = region.cols.end.min(keys.places.len()).max(region.cols.start);
+            let real = region.cols.end.min(keys.indices.len()).max(region.cols.start);
             for row in region.rows.clone() {
                 let d = &d_scores[region.of(row)][..real - region.cols.start];
                 dense.add(query + row, key + region.cols.start - chunk_keys.start, d);

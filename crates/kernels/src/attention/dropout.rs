@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbouring_rows_and_keys_are_independent() {
+    fn neighboring_rows_and_keys_are_independent() {
         for (rows, keys) in [(0, 1), (1, 0), (1, 1), (1, KEYS - 1)] {
             let pairs = (0..(ROWS - rows) * KEYS).map(|i| (i / KEYS, i % KEYS));
             let agree = pairs

@@ -12,7 +12,7 @@ use crate::{
         biases::Terms,
         gathered::{self, Layers},
         head::{Head, Keys, Rows},
-        places::Places,
+        indices::Indices,
         plan::Plan,
         touched,
     },
@@ -117,7 +117,7 @@ fn forward_chunk(head: &Head, chunk: Chunk, scratch: &mut Scratch) {
     let value_dim = attention.shape.value_dim;
     let Scratch { queries, relative, copied, key_rows, key_cols, values, .. } = scratch;
     let Chunk { rows, out, lse, .. } = chunk;
-    let queries = head.queries(Places::Run(rows.clone()), copied, queries, relative);
+    let queries = head.queries(Indices::Run(rows.clone()), copied, queries, relative);
     let mut work = Work {
         scores: scratch.scores.sized(TILE * TILE),
         factors: scratch.factors.sized(TILE * TILE),
@@ -227,11 +227,11 @@ fn mix_relative(
     work: &mut Terms,
 ) {
     let Some(table) = &head.plan.relative_values else { return };
-    let queries = queries.places();
-    if let Places::List(list) = keys.places {
+    let queries = queries.indices();
+    if let Indices::List(list) = keys.indices {
         return head.mix_gathered_relative(&queries, list, weights, region, out, work.entries);
     }
-    let (query, key, terms) = (queries.at(0), keys.places.at(0), &mut *work.terms);
+    let (query, key, terms) = (queries.at(0), keys.indices.at(0), &mut *work.terms);
     let attention = head.attention();
     let value_dim = attention.shape.value_dim;
     let band = head.band(query, key, region, &table.vectors);

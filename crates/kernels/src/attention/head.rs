@@ -7,9 +7,9 @@ use crate::{
     attention::{
         Attention,
         gathered::Shown,
+        indices::Indices,
         pairwise::Pairwise,
         pattern::Tile,
-        places::Places,
         plan::Plan,
         prepare::{Preparation, Prepare, Side},
     },
@@ -36,7 +36,7 @@ pub(crate) struct Head<'a> {
 #[derive(Clone)]
 pub(crate) struct Queries<'s> {
     /// Where they stand in their head.
-    pub(crate) places: Places<'s>,
+    pub(crate) indices: Indices<'s>,
     /// `[rows, width]`.
     pub(crate) prepared: &'s [f32],
     /// `[relative biases, rows, head_dim]`.
@@ -62,18 +62,18 @@ pub(crate) struct Rows<'s> {
 
 impl<'s> Rows<'s> {
     /// Where its rows stand in their head.
-    pub(crate) fn places(&self) -> Places<'s> {
-        match &self.all.places {
-            Places::Run(range) => Places::Run(range.start + self.first..range.end),
-            Places::List(list) => Places::List(&list[self.first..]),
+    pub(crate) fn indices(&self) -> Indices<'s> {
+        match &self.all.indices {
+            Indices::Run(range) => Indices::Run(range.start + self.first..range.end),
+            Indices::List(list) => Indices::List(&list[self.first..]),
         }
     }
 
     /// The line of the tile's first row in what a task learns: by index in the head among neighbors, else in the task.
     pub(crate) fn line(&self) -> usize {
-        match &self.all.places {
-            Places::Run(range) => range.start + self.first,
-            Places::List(_) => self.first,
+        match &self.all.indices {
+            Indices::Run(range) => range.start + self.first,
+            Indices::List(_) => self.first,
         }
     }
 
@@ -101,7 +101,7 @@ impl<'s> Rows<'s> {
 #[derive(Clone)]
 pub(crate) struct Keys<'s> {
     /// Where they stand in their head.
-    pub(crate) places: Places<'s>,
+    pub(crate) indices: Indices<'s>,
     /// By row of the tile, who sees which; nothing among neighbors, where the pattern is asked.
     pub(crate) shown: Option<&'s Shown>,
     /// `[keys, width]`.
@@ -112,14 +112,14 @@ pub(crate) struct Keys<'s> {
 
 impl<'s> Keys<'s> {
     /// The keys of a region's columns, padding left out where they are gathered.
-    pub(crate) fn columns(&self, region: &Region) -> Places<'s> {
-        match &self.places {
-            Places::Run(range) => {
-                Places::Run(range.start + region.cols.start..range.start + region.cols.end)
+    pub(crate) fn columns(&self, region: &Region) -> Indices<'s> {
+        match &self.indices {
+            Indices::Run(range) => {
+                Indices::Run(range.start + region.cols.start..range.start + region.cols.end)
             }
-            Places::List(list) => {
+            Indices::List(list) => {
                 let end = region.cols.end.min(list.len());
-                Places::List(&list[region.cols.start.min(end)..end])
+                Indices::List(&list[region.cols.start.min(end)..end])
             }
         }
     }
@@ -143,19 +143,19 @@ impl Head<'_> {
     /// Prepares queries into the last two buffers; those that are gathered are copied into the first.
     pub(crate) fn queries<'s>(
         &self,
-        places: Places<'s>,
+        indices: Indices<'s>,
         copy: &mut Buffer,
         prepared: &'s mut Buffer,
         relative: &'s mut Buffer,
     ) -> Queries<'s> {
         let attention = self.attention();
         let dim = attention.shape.head_dim;
-        let raw = places.rows(self.q, dim, copy);
-        let prepared = prepared.sized(places.len() * self.width());
+        let raw = indices.rows(self.q, dim, copy);
+        let prepared = prepared.sized(indices.len() * self.width());
         attention.simd.run(Prepare {
             preparation: &self.preparation,
             side: Side::Query,
-            places: places.clone(),
+            indices: indices.clone(),
             raw,
             prepared,
         });
@@ -174,7 +174,7 @@ impl Head<'_> {
                 }
             }
         }
-        Queries { count: places.len(), places, prepared, relative, form }
+        Queries { count: indices.len(), indices, prepared, relative, form }
     }
 
     /// Prepares neighboring keys for `queries`, in the two buffers.
@@ -187,14 +187,14 @@ impl Head<'_> {
     ) -> Keys<'s> {
         let dim = self.attention().shape.head_dim;
         let raw = &self.k[range.start * dim..range.end * dim];
-        self.prepare_keys(Places::Run(range), None, raw, queries, rows, cols)
+        self.prepare_keys(Indices::Run(range), None, raw, queries, rows, cols)
     }
 
     /// Prepares keys for `queries`, in the two buffers; `raw` are their rows, and `shown` says who sees them if they are
     /// gathered.
     pub(crate) fn prepare_keys<'s>(
         &self,
-        places: Places<'s>,
+        indices: Indices<'s>,
         shown: Option<&'s Shown>,
         raw: &'s [f32],
         queries: &Queries,
@@ -206,11 +206,11 @@ impl Head<'_> {
         let rows: &[f32] = if self.preparation.keys_are_raw() {
             rows.aligned(raw)
         } else {
-            let prepared = rows.sized(places.len() * width);
+            let prepared = rows.sized(indices.len() * width);
             attention.simd.run(Prepare {
                 preparation: &self.preparation,
                 side: Side::Key,
-                places: places.clone(),
+                indices: indices.clone(),
                 raw,
                 prepared,
             });
@@ -226,7 +226,7 @@ impl Head<'_> {
             attention.simd.run(Transpose { from: rows, width, to: cols });
             &*cols
         });
-        Keys { places, shown, rows, cols }
+        Keys { indices, shown, rows, cols }
     }
 
     /// The tile of positions of some queries and keys, both given by index.

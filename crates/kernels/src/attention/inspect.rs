@@ -7,7 +7,9 @@ use std::ops::Range;
 
 use crate::{
     Error,
-    attention::{Attention, Inputs, Output, biases::Terms, head::Head, places::Places, plan::Plan},
+    attention::{
+        Attention, Inputs, Output, biases::Terms, head::Head, indices::Indices, plan::Plan,
+    },
     error::{expect_len, expect_range},
     memory::scratch::Scratch,
     parallel,
@@ -236,7 +238,7 @@ impl Inspection<'_> {
         let factors = factors.sized(TILE * TILE);
         let lse = &self.lse[self.attention.shape.row_head(head.batch, head.head)];
         for rows in tiles(queries) {
-            let queries = head.queries(Places::Run(rows.clone()), copied, prepared, relative);
+            let queries = head.queries(Indices::Run(rows.clone()), copied, prepared, relative);
             for key_range in tiles(keys.clone()) {
                 for (rows, outline) in head.visible_above(rows.clone(), key_range.clone()) {
                     let keys = head.keys(key_range.clone(), &queries, key_rows, key_cols);

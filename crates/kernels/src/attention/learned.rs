@@ -7,7 +7,7 @@ use crate::attention::{
     bias::entries,
     gradients::zeros_of_learned,
     head::Head,
-    places::Places,
+    indices::Indices,
     plan::{Plan, distances},
 };
 
@@ -100,7 +100,7 @@ impl Learned {
     pub(crate) fn head(
         &mut self,
         head: &Head,
-        queries: &Places,
+        queries: &Indices,
         keys: &Range<usize>,
     ) -> &mut LearnedHead {
         self.heads.push(LearnedHead::new(head, queries, keys));
@@ -110,7 +110,7 @@ impl Learned {
 }
 
 impl LearnedHead {
-    fn new(head: &Head, queries: &Places, keys: &Range<usize>) -> Self {
+    fn new(head: &Head, queries: &Indices, keys: &Range<usize>) -> Self {
         let attention = head.attention();
         let shape = attention.shape;
         let zeros = |wanted: bool, len: usize| vec![0.0; if wanted { len } else { 0 }];
@@ -155,8 +155,8 @@ impl LearnedHead {
             score: zeros({ attention.score }.learned().is_some(), shape.head_dim),
             centers: zeros(attention.focus.is_some(), queries.len()),
             queries: match queries {
-                Places::List(list) => list.to_vec(),
-                Places::Run(_) => Vec::new(),
+                Indices::List(list) => list.to_vec(),
+                Indices::Run(_) => Vec::new(),
             },
             dense: dense.collect(),
         }
@@ -204,7 +204,7 @@ impl<'a> Totals<'a> {
             let rows = &mut sum[shape.row_head(part.batch, head)];
             match part.queries.as_slice() {
                 [] => add(rows, 0, &part.centers),
-                queries => Places::List(queries).add_rows(&part.centers, 1, rows),
+                queries => Indices::List(queries).add_rows(&part.centers, 1, rows),
             }
         }
         for (feature, delta) in sums.features.iter_mut().zip(&part.deltas) {

@@ -7,7 +7,9 @@
 use pulp::{Simd, WithSimd};
 
 use crate::{
-    attention::{Attention, DELTA_RANGE, Feature, FeatureKind, Layout, Magnitude, places::Places},
+    attention::{
+        Attention, DELTA_RANGE, Feature, FeatureKind, Layout, Magnitude, indices::Indices,
+    },
     simd::{math, rows::dot},
 };
 
@@ -95,7 +97,7 @@ impl<'a> Preparation<'a> {
 pub(crate) struct Prepare<'a> {
     pub(crate) preparation: &'a Preparation<'a>,
     pub(crate) side: Side,
-    pub(crate) places: Places<'a>,
+    pub(crate) indices: Indices<'a>,
     /// `[rows, head_dim]`.
     pub(crate) raw: &'a [f32],
     /// `[rows, width]`.
@@ -107,14 +109,14 @@ impl WithSimd for Prepare<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
-        let Self { preparation, side, places, raw, prepared } = self;
+        let Self { preparation, side, indices, raw, prepared } = self;
         let dim = preparation.attention.shape.head_dim;
         let width = preparation.attention.width(preparation.head);
         let (scale, unit) = preparation.attention.score.preparation(side);
         let first = preparation.first_position(side);
         let rows = raw.chunks_exact(dim).zip(prepared.chunks_exact_mut(width));
-        for (place, (raw, prepared)) in places.iter().zip(rows) {
-            let position = first + place;
+        for (index, (raw, prepared)) in indices.iter().zip(rows) {
+            let position = first + index;
             form_row(s, preparation, side, position, raw, prepared);
             let factor = if unit { scale * inverse_norm(s, prepared) } else { scale };
             if factor != 1.0 {
@@ -173,7 +175,7 @@ fn form_row<S: Simd>(
 pub(crate) struct PrepareBackward<'a> {
     pub(crate) preparation: &'a Preparation<'a>,
     pub(crate) side: Side,
-    pub(crate) places: Places<'a>,
+    pub(crate) indices: Indices<'a>,
     /// `[rows, head_dim]`.
     pub(crate) raw: &'a [f32],
     /// `[rows, width]`; used as working space.
@@ -192,7 +194,7 @@ impl WithSimd for PrepareBackward<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
-        let Self { preparation, side, places, raw, d_prepared, d_raw, d_bias, d_deltas, row } =
+        let Self { preparation, side, indices, raw, d_prepared, d_raw, d_bias, d_deltas, row } =
             self;
         let dim = preparation.attention.shape.head_dim;
         let width = preparation.attention.width(preparation.head);
@@ -203,8 +205,8 @@ impl WithSimd for PrepareBackward<'_> {
             .zip(d_prepared.chunks_exact_mut(width))
             .zip(d_raw.chunks_exact_mut(dim));
         let first = preparation.first_position(side);
-        for (place, ((raw, d), d_raw)) in places.iter().zip(rows) {
-            let position = first + place;
+        for (index, ((raw, d), d_raw)) in indices.iter().zip(rows) {
+            let position = first + index;
             if unit {
                 form_row(s, preparation, side, position, raw, formed);
                 // With n = f/|f|: d_f = (d − n (n·d)) / |f|.

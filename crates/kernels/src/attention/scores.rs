@@ -5,9 +5,9 @@ use crate::{
     attention::{
         biases::Terms,
         head::{Head, Keys, Rows},
+        indices::Indices,
         pairwise::PairwiseTile,
         pattern::Pair,
-        places::Places,
     },
     simd::{
         matmul::{Accumulate, Matmul},
@@ -85,8 +85,8 @@ impl Head<'_> {
             let region = region.clone();
             return attention.simd.run(HideColumns { region, scores, shown });
         }
-        let (query, key) = (queries.places().at(0), keys.places.at(0));
-        let real = region.cols.end.min(keys.places.len()) - region.cols.start;
+        let (query, key) = (queries.indices().at(0), keys.indices.at(0));
+        let real = region.cols.end.min(keys.indices.len()) - region.cols.start;
         for row in region.rows.clone() {
             let (seen, padding) = scores[region.of(row)].split_at_mut(real);
             if partial {
@@ -114,7 +114,7 @@ impl Head<'_> {
         if attention.focus.is_none() && attention.dropout.is_none() {
             return false;
         }
-        let queries = queries.places();
+        let queries = queries.indices();
         for row in region.rows.clone() {
             let factors = &mut factors[region.of(row)];
             let query = queries.at(row);
@@ -125,12 +125,12 @@ impl Head<'_> {
                     let center = focus.centers[rows.start + query];
                     let deviation = focus.deviation;
                     match keys.columns(region) {
-                        Places::Run(keys) => {
+                        Indices::Run(keys) => {
                             let first = attention.first_key + keys.start;
                             let position = |i| first + i;
                             attention.simd.run(FocusRow { center, deviation, position, factors });
                         }
-                        Places::List(list) => {
+                        Indices::List(list) => {
                             // Padding is no key; any number does.
                             let position = |i| {
                                 attention.first_key + list.get(i).map_or(0, |key| *key as usize)
@@ -144,12 +144,12 @@ impl Head<'_> {
                 let mask = dropout.row(self.batch, self.head, attention.first_query + query);
                 let first = attention.first_key as u32;
                 match keys.columns(region) {
-                    Places::Run(keys) => {
+                    Indices::Run(keys) => {
                         let first = first.wrapping_add(keys.start as u32);
                         let position = |i| first.wrapping_add(i as u32);
                         attention.simd.run(DropoutRow { mask, position, factors });
                     }
-                    Places::List(list) => {
+                    Indices::List(list) => {
                         let factors = &mut factors[..list.len()];
                         let position = |i: usize| first.wrapping_add(list[i]);
                         attention.simd.run(DropoutRow { mask, position, factors });

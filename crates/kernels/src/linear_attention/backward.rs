@@ -190,7 +190,7 @@ impl<'a> Backward<'a> {
             let buffers = [&mut *queries, &mut *d_out, &mut *mean, &mut *max];
             let asked = self.asked(head, member, tokens, buffers);
             future.add_outer(simd, shape.head_dim, asked.features, asked.d_sums);
-            future.add_features(simd, asked.d_normaliser, asked.features);
+            future.add_features(simd, asked.d_normalizer, asked.features);
         }
     }
 

@@ -30,7 +30,7 @@ pub(super) struct Asked<'s> {
     /// `g`, `[queries, value_dim]`.
     pub(super) d_sums: &'s [f32],
     /// `d_z`, `[queries]`.
-    pub(super) d_normaliser: &'s [f32],
+    pub(super) d_normalizer: &'s [f32],
 }
 
 /// Gradients of some keys, or of their features, and of their values; zeros for padding.
@@ -69,16 +69,16 @@ impl Backward<'_> {
         head: &Head,
         member: usize,
         tokens: &Range<usize>,
-        [features, d_sums, d_normaliser, factors]: [&'s mut Buffer; 4],
+        [features, d_sums, d_normalizer, factors]: [&'s mut Buffer; 4],
     ) -> Asked<'s> {
         let LinearAttention { shape, simd, scale, .. } = *self.linear;
         let (width, rows) = (shape.value_dim, head.rows(member, tokens));
         let (out, d_out) = (slice(self.out, &rows, width), slice(self.d_out, &rows, width));
         let factors = factors.sized(rows.len());
-        let d_normaliser = d_normaliser.sized(rows.len());
-        simd.run(DotRows { a: d_out, b: out, width, dots: d_normaliser });
+        let d_normalizer = d_normalizer.sized(rows.len());
+        simd.run(DotRows { a: d_out, b: out, width, dots: d_normalizer });
         let normalizer = &self.normalizer[rows];
-        for ((d, factor), &sum) in d_normaliser.iter_mut().zip(factors.iter_mut()).zip(normalizer) {
+        for ((d, factor), &sum) in d_normalizer.iter_mut().zip(factors.iter_mut()).zip(normalizer) {
             match scale {
                 None => {
                     *factor = inverse(sum);
@@ -90,17 +90,17 @@ impl Backward<'_> {
         let d_sums = d_sums.sized(d_out.len());
         d_sums.copy_from_slice(d_out);
         simd.run(ScaleRows { values: d_sums, width, factors });
-        Asked { features: head.queries(member, tokens, features), d_sums, d_normaliser }
+        Asked { features: head.queries(member, tokens, features), d_sums, d_normalizer }
     }
 
     /// `d_q = g·Sᵀ + d_z·Zᵀ`, of the features.
     pub(super) fn queries_backward(&self, asked: &Asked, past: Past, d_q: &mut [f32]) {
         let LinearAttention { shape, simd, .. } = *self.linear;
-        let count = asked.d_normaliser.len();
+        let count = asked.d_normalizer.len();
         product(
             simd,
             [count, 1, shape.head_dim],
-            asked.d_normaliser,
+            asked.d_normalizer,
             past.z,
             d_q,
             Accumulate::Overwrite,
@@ -128,16 +128,16 @@ impl Backward<'_> {
     ) {
         let LinearAttention { shape, simd, .. } = *self.linear;
         let (dim, value_dim) = (shape.head_dim, shape.value_dim);
-        let Asked { features, d_sums, d_normaliser } = asked;
+        let Asked { features, d_sums, d_normalizer } = asked;
         let Seen { keys, cols, outline } = seen;
         // Products over queries also read what lies outside the regions.
-        let size = d_normaliser.len() * TILE;
+        let size = d_normalizer.len() * TILE;
         let (tile, d_tile) = (scores.zeroed(size), d_scores.zeroed(size));
         for region in outline.regions() {
             tile_of(simd, &region, dim, features, cols, tile);
             simd.run(Lower { region: region.clone(), tile, shifts: None });
             tile_of(simd, &region, value_dim, d_sums, value_cols, d_tile);
-            let shifts = Some(*d_normaliser);
+            let shifts = Some(*d_normalizer);
             simd.run(Lower { region: region.clone(), tile: d_tile, shifts });
             add_tile_product(simd, &region, dim, d_tile, keys.features, d_q);
         }

@@ -7,7 +7,7 @@
 //!
 //! A causal pass walks through chunks of tokens and carries `S` and `Z`: with the features `Q`, `K` of a chunk,
 //! `out = Q·S + lower(Q·Kᵀ)·V`, then `S += Kᵀ·V`. Calls with few heads are also cut into segments, whose sums are
-//! formed side by side and added up in order. Start reading at `forward.rs`. Positions are in `turned.rs`, states that forget
+//! formed side by side and added up in order. Start reading at `forward.rs`. Positions are in `rotated.rs`, states that forget
 //! or overwrite in `recurrence.rs`.
 
 mod backward;
@@ -16,10 +16,10 @@ mod gradient;
 mod head;
 mod product;
 mod recurrence;
+mod rotated;
+mod rotation;
 mod segment;
 mod state;
-mod turn;
-mod turned;
 
 use crate::{
     Error, Pooled,
@@ -29,9 +29,9 @@ use crate::{
 };
 
 pub use recurrence::{Recurrence, RecurrenceGradients};
+pub use rotated::{RotatedGradients, RotatedLinearAttention};
+pub use rotation::{Rotation, RotationGradients};
 pub use state::LinearState;
-pub use turn::{Turn, TurnGradients};
-pub use turned::{TurnedGradients, TurnedLinear};
 
 /// One call of linear attention: every choice, checked when it is used.
 ///

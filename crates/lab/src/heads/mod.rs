@@ -24,7 +24,7 @@ use crate::{Error, extrapolate::corpus_of, show::Reading};
 /// What the heads of a run do.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HeadsReport {
-    /// Every head, in the order of the stream.
+    /// Every head, in the order they are computed in.
     pub heads: Vec<HeadFigures>,
     /// What the model loses without them, if it was asked for.
     #[serde(flatten)]

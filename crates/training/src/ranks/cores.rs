@@ -41,10 +41,10 @@ pub(super) fn share(ranks: &dyn Ranks) -> Result<Vec<String>, Error> {
     Ok(warnings(&all))
 }
 
-/// Threads of a rank: all it may use, or its share of them if its neighbours may use the same.
+/// Threads of a rank: all it may use, or its share of them if its neighbors may use the same.
 fn threads(own: &Cores, all: &[Cores]) -> usize {
-    let neighbours = all.iter().filter(|other| other.host == own.host).count().max(1);
-    let share = (own.present / neighbours).max(1);
+    let neighbors = all.iter().filter(|other| other.host == own.host).count().max(1);
+    let share = (own.present / neighbors).max(1);
     own.usable.min(if own.usable < own.present { own.usable } else { share })
 }
 

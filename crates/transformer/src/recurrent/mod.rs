@@ -12,9 +12,9 @@
 //! Where nothing is fed back, all tokens go through a layer at once. Several layers: the first is fed, the last asks. A
 //! decoder starts with the last states of the encoder's layers, as Sutskever's and Luong's; Bahdanau puts one more layer there.
 
+mod decoder;
+mod encoder;
 mod layer;
-mod reader;
-mod writer;
 
 use burn::{
     module::Module,
@@ -22,12 +22,12 @@ use burn::{
 };
 use whatwhere_attention::{Attention, Input, Path};
 
+pub use decoder::RecurrentDecoder;
+pub(crate) use decoder::RecurrentDecoderState;
+pub use encoder::{RecurrentEncoder, RecurrentEncoderLayer};
 pub use layer::RecurrentLayer;
-pub use reader::{Reader, ReaderLayer};
-pub use writer::Writer;
-pub(crate) use writer::WriterState;
 
-use writer::Pass;
+use decoder::Pass;
 
 use crate::{
     AttentionInput, Error, Memory, Mode, Model, ModelSettings, Sequences, Site, dropout::Seeds,
@@ -37,10 +37,10 @@ use crate::{
 /// The layers of a recurrent model.
 #[derive(Module, Debug)]
 pub struct RecurrentModel {
-    /// Reads a source, or fills blanks.
-    pub encoder: Option<Reader>,
+    /// Reads a source, or predicts masked tokens.
+    pub encoder: Option<RecurrentEncoder>,
     /// Writes.
-    pub decoder: Option<Writer>,
+    pub decoder: Option<RecurrentDecoder>,
 }
 
 impl RecurrentModel {
@@ -50,8 +50,8 @@ impl RecurrentModel {
         let reads = settings.recurrent_encoder_layers() > 0;
         let writes = settings.recurrent_decoder_layers() > 0;
         Ok(Some(Self {
-            encoder: reads.then(|| Reader::new(kind, settings, device)),
-            decoder: writes.then(|| Writer::new(kind, settings, device)).transpose()?,
+            encoder: reads.then(|| RecurrentEncoder::new(kind, settings, device)),
+            decoder: writes.then(|| RecurrentDecoder::new(kind, settings, device)).transpose()?,
         }))
     }
 
@@ -87,14 +87,14 @@ impl Model {
         source: Option<&Sequences>,
         seeds: &mut Seeds,
         path: Path,
-    ) -> Result<(WriterState, Option<Memory>), Error> {
+    ) -> Result<(RecurrentDecoderState, Option<Memory>), Error> {
         let Some((encoder, source)) = reading(recurrent.encoder.as_ref(), source)? else {
-            return Ok((WriterState::default(), None));
+            return Ok((RecurrentDecoderState::default(), None));
         };
         let x = self.checked_embed(source, path)?;
         let (states, last) = encoder.forward(x, source.lengths.as_deref(), seeds, path);
         let memory = Memory { states, lengths: source.lengths.clone() };
-        Ok((WriterState::after(last), Some(memory)))
+        Ok((RecurrentDecoderState::after(last), Some(memory)))
     }
 
     /// Tokens that follow a state.
@@ -102,7 +102,7 @@ impl Model {
         &self,
         recurrent: &RecurrentModel,
         tokens: &Sequences,
-        state: &mut WriterState,
+        state: &mut RecurrentDecoderState,
         memory: Option<&Memory>,
         first: usize,
     ) -> Result<Tensor<3>, Error> {
@@ -114,7 +114,7 @@ impl Model {
         &self,
         recurrent: &RecurrentModel,
         tokens: &Sequences,
-        state: &mut WriterState,
+        state: &mut RecurrentDecoderState,
         pass: Pass,
     ) -> Result<Tensor<3>, Error> {
         let decoder = recurrent.decoder.as_ref().expect("callers have a decoder");

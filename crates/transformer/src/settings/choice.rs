@@ -11,13 +11,13 @@ pub enum Family {
     /// Predicts the next token, as GPT.
     #[default]
     Decoder,
-    /// Sees both sides and fills blanks, as BERT.
+    /// A masked language model, which sees both sides of what it predicts, as BERT.
     Encoder,
     /// Reads one sequence and writes another, as the 2017 Transformer.
     EncoderDecoder,
 }
 
-/// What keeps the stream's scale.
+/// What keeps the residual stream's scale.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NormKind {
@@ -43,11 +43,11 @@ pub enum NormPlace {
     Output,
 }
 
-/// How attention and feed-forward join the stream.
+/// How attention and feed-forward join the residual stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ResidualKind {
-    /// One after the other, each on the stream that the one before has left.
+    /// One after the other, each on the residual stream that the one before has left.
     #[default]
     Sequential,
     /// Side by side on one norm: `x + attention(norm(x)) + feed_forward(norm(x))` (GPT-J, Phi).
@@ -119,7 +119,7 @@ pub enum Init {
     /// width; embeddings with width^−½.
     #[default]
     Scaled,
-    /// Normal with deviation 0.02; projections back into the stream divided by √(2 · layers), as GPT-2. Too small for
+    /// Normal with deviation 0.02; projections back into the residual stream divided by √(2 · layers), as GPT-2. Too small for
     /// widths far below its own 768.
     Normal,
     /// Uniform by Glorot and Bengio's bound; embeddings normal with deviation width^−½.

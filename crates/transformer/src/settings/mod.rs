@@ -43,14 +43,14 @@ pub struct ModelSettings {
     pub input_feeding: bool,
     /// Tokens that can be told apart; default 0, which a run replaces by its tokenizer's.
     pub vocabulary: usize,
-    /// Width of embeddings and of the stream between layers; default 256.
+    /// Width of embeddings and of the residual stream between layers; default 256.
     pub width: usize,
     /// Blocks of the stack, and of the decoder where there are two; default 6.
     pub layers: usize,
     /// Blocks of the encoder where there are two stacks; default `layers`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoder_layers: Option<usize>,
-    /// What keeps the stream's scale; default `rms`.
+    /// What keeps the residual stream's scale; default `rms`.
     pub norm: NormKind,
     /// Where norms stand: before each sublayer, after it, or of what it gives; default `pre`.
     pub norm_place: NormPlace,
@@ -103,7 +103,7 @@ pub struct ModelSettings {
     /// `sinusoidal`, otherwise false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scale_embeddings: Option<bool>,
-    /// Share of the stream dropped in training, after embeddings and after each sublayer; default 0.
+    /// Share of the residual stream dropped in training, after embeddings and after each sublayer; default 0.
     pub dropout: f32,
     /// Whether all layers of a stack are one block's parameters, as in ALBERT; default false.
     pub share_layers: bool,

@@ -15,9 +15,9 @@ use crate::{
     attention::{
         Attention, Bias, Gradients, Inputs, Output,
         gathered::Layers,
+        indices::Indices,
         learned::{Learned, Totals},
         pattern::Coverage,
-        places::Places,
         plan::Plan,
     },
     error::expect_len,
@@ -197,7 +197,7 @@ impl Backward<'_> {
         let _guard = InTurn::guard(d_q);
         for (member, d_q) in d_q.iter().enumerate() {
             let head = self.plan.head(batch, kv_head * shape.group() + member);
-            let learned = learned.head(&head, &Places::Run(0..shape.queries), &keys);
+            let learned = learned.head(&head, &Indices::Run(0..shape.queries), &keys);
             let mut pass = Pass { all: self, head, learned, keys: keys.clone() };
             let rows = pass.run(d_k, d_v, scratch);
             d_q.at(turn, |d_q| {

@@ -6,9 +6,9 @@ use super::{Backward, step::Step};
 use crate::{
     attention::{
         head::Head,
+        indices::Indices,
         learned::LearnedHead,
         pattern::Coverage,
-        places::Places,
         prepare::{PrepareBackward, Side},
     },
     memory::scratch::{Buffer, Scratch},
@@ -40,8 +40,8 @@ impl Pass<'_> {
 
         let (mut prepared, mut relative) =
             (std::mem::take(&mut scratch.queries), std::mem::take(&mut scratch.relative));
-        let (places, copied) = (Places::Run(rows.clone()), &mut scratch.copied);
-        let queries = self.head.queries(places, copied, &mut prepared, &mut relative);
+        let (indices, copied) = (Indices::Run(rows.clone()), &mut scratch.copied);
+        let queries = self.head.queries(indices, copied, &mut prepared, &mut relative);
         let out_rows = shape.out_head(self.head.batch, self.head.head).start;
         let of_rows = out_rows + rows.start * value_dim..out_rows + rows.end * value_dim;
         let mut d_out = std::mem::take(&mut scratch.d_out);
@@ -85,9 +85,9 @@ impl Pass<'_> {
             let d_v = &mut d_v[own.start * value_dim..own.end * value_dim];
             d_v.iter_mut().zip(scratch.d_values.iter()).for_each(|(sum, d)| *sum += d);
             let raw = &self.head.k[range.start * dim..range.end * dim];
-            let (places, d_k) = (Places::Run(range), &mut d_k[own.start * dim..own.end * dim]);
+            let (indices, d_k) = (Indices::Run(range), &mut d_k[own.start * dim..own.end * dim]);
             let Scratch { d_keys, row, .. } = &mut *scratch;
-            keys_backward(&self.head, self.learned, places, raw, d_keys, d_k, row);
+            keys_backward(&self.head, self.learned, indices, raw, d_keys, d_k, row);
         }
         (scratch.queries, scratch.relative, scratch.d_out) = (prepared, relative, d_out);
         (scratch.key_rows, scratch.key_cols, scratch.value_cols) = (key_rows, key_cols, value_cols);
@@ -116,9 +116,9 @@ impl Pass<'_> {
         let dim = self.all.plan.attention.shape.head_dim;
         let d_q = &mut d_q[rows.start * dim..rows.end * dim];
         let raw = &self.head.q[rows.start * dim..rows.end * dim];
-        let places = Places::Run(rows);
+        let indices = Indices::Run(rows);
         let Scratch { d_queries, d_relative, row, .. } = scratch;
-        queries_backward(&self.head, self.learned, places, raw, d_queries, d_relative, d_q, row);
+        queries_backward(&self.head, self.learned, indices, raw, d_queries, d_relative, d_q, row);
     }
 }
 
@@ -127,7 +127,7 @@ impl Pass<'_> {
 pub(crate) fn queries_backward(
     head: &Head,
     learned: &mut LearnedHead,
-    places: Places,
+    indices: Indices,
     raw: &[f32],
     d_queries: &mut [f32],
     d_relative: &[f32],
@@ -135,11 +135,11 @@ pub(crate) fn queries_backward(
     row: &mut Buffer,
 ) {
     let attention = head.attention();
-    let (dim, width, count) = (attention.shape.head_dim, head.width(), places.len());
+    let (dim, width, count) = (attention.shape.head_dim, head.width(), indices.len());
     attention.simd.run(PrepareBackward {
         preparation: &head.preparation,
         side: Side::Query,
-        places,
+        indices,
         raw,
         d_prepared: &mut d_queries[..count * width],
         d_raw: d_q,
@@ -160,7 +160,7 @@ pub(crate) fn queries_backward(
 pub(crate) fn keys_backward(
     head: &Head,
     learned: &mut LearnedHead,
-    places: Places,
+    indices: Indices,
     raw: &[f32],
     d_keys: &mut [f32],
     d_k: &mut [f32],
@@ -178,8 +178,8 @@ pub(crate) fn keys_backward(
     attention.simd.run(PrepareBackward {
         preparation: &head.preparation,
         side: Side::Key,
-        d_prepared: &mut d_keys[..places.len() * width],
-        places,
+        d_prepared: &mut d_keys[..indices.len() * width],
+        indices,
         raw,
         d_raw: d_k,
         d_bias: &mut [],

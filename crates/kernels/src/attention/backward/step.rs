@@ -6,9 +6,9 @@ use crate::{
     attention::{
         biases::{Terms, band_terms, product_of_terms},
         head::{Head, Keys, Rows},
+        indices::Indices,
         learned::LearnedHead,
         pairwise::PairwiseTile,
-        places::Places,
     },
     memory::scratch::Scratch,
     simd::{
@@ -63,7 +63,7 @@ impl Step<'_> {
             attention.soft_cap.map(|_| &mut *slopes),
             &mut terms,
         );
-        let queries = self.queries.places();
+        let queries = self.queries.indices();
         for region in self.outline.regions() {
             attention.product(Matmul {
                 rows: region.rows.len(),
@@ -78,15 +78,15 @@ impl Step<'_> {
                 c_row: TILE,
                 old: Accumulate::Overwrite,
             });
-            match (&head.plan.relative_values, &self.keys.places) {
+            match (&head.plan.relative_values, &self.keys.indices) {
                 (None, _) => {}
-                (Some(table), Places::Run(keys)) => {
+                (Some(table), Indices::Run(keys)) => {
                     let band = head.band(queries.at(0), keys.start, &region, &table.vectors);
                     let terms = &mut *terms.terms;
                     let terms = band_terms(head, d_out, value_dim, table, &band, &region, terms);
                     simd.run(AddBand { band, region: region.clone(), scores: d_scores, terms });
                 }
-                (Some(_), Places::List(list)) => {
+                (Some(_), Indices::List(list)) => {
                     let entries = &mut *terms.entries;
                     head.add_gathered_relative_values(
                         &queries, list, d_out, &region, d_scores, entries,
@@ -141,11 +141,11 @@ impl Step<'_> {
             product_over_rows(head, &half, weights, self.d_out, value_dim, &mut scratch.d_values);
         }
         let Some(table) = &head.plan.relative_values else { return };
-        let queries = self.queries.places();
+        let queries = self.queries.indices();
         for region in self.outline.regions() {
-            let key = match self.keys.places {
-                Places::Run(ref keys) => keys.start,
-                Places::List(list) => {
+            let key = match self.keys.indices {
+                Indices::Run(ref keys) => keys.start,
+                Indices::List(list) => {
                     let (d_table, entries) = (&mut learned.relative_values, &mut scratch.entries);
                     head.gathered_relative_values_backward(
                         &queries, list, weights, self.d_out, &region, d_table, entries,
@@ -180,7 +180,7 @@ impl Step<'_> {
                 _ => attention.product(Matmul {
                     rows: rows.len(),
                     cols: width,
-                    inner: cols.end.min(self.keys.places.len()).max(cols.start) - cols.start,
+                    inner: cols.end.min(self.keys.indices.len()).max(cols.start) - cols.start,
                     a: &d_scores[region.of(rows.start).start..],
                     a_row: TILE,
                     a_step: 1,

@@ -1,4 +1,4 @@
-//! The backward pass over gathered keys: a task has some queries of one head, whose gradients go to their places at once;
+//! The backward pass over gathered keys: a task has some queries of one head, whose gradients go where they belong at once;
 //! those of keys and values are summed apart and added to the head's when the task's turn has come.
 
 use std::{
@@ -15,8 +15,8 @@ use crate::{
             pass::{keys_backward, queries_backward},
             step::Step,
         },
+        indices::Indices,
         learned::{Learned, Totals},
-        places::Places,
     },
     memory::scratch::Scratch,
     parallel::{self, InTurn},
@@ -88,8 +88,8 @@ impl Backward<'_> {
         let (_keys, _values) =
             (InTurn::guard(std::slice::from_ref(d_k)), InTurn::guard(std::slice::from_ref(d_v)));
         let head = self.plan.head(batch, head);
-        let (width, places, all_keys) = (head.width(), Places::List(list), 0..shape.keys);
-        let learned = learned.head(&head, &places, &all_keys);
+        let (width, indices, all_keys) = (head.width(), Indices::List(list), 0..shape.keys);
+        let learned = learned.head(&head, &indices, &all_keys);
 
         // What a task keeps for all its tiles, out of the way of what a step takes from the scratch.
         let mut copied = std::mem::take(&mut scratch.copied);
@@ -107,8 +107,8 @@ impl Backward<'_> {
         let rows = shape.row_head(batch, head.head);
         let of_head = shape.out_head(batch, head.head);
         {
-            let d_out_rows = places.rows(&self.d_out[of_head.clone()], value_dim, &mut d_out);
-            let out = places.rows(&self.out[of_head], value_dim, &mut scratch.out);
+            let d_out_rows = indices.rows(&self.d_out[of_head.clone()], value_dim, &mut d_out);
+            let out = indices.rows(&self.out[of_head], value_dim, &mut scratch.out);
             let dots = scratch.mean.sized(list.len());
             simd.run(DotRows { a: d_out_rows, b: out, width: value_dim, dots });
         }
@@ -117,7 +117,7 @@ impl Backward<'_> {
             Some(focus) => centers.values(list, &focus.centers[rows]),
             None => &[],
         };
-        let queries = head.queries(places.clone(), &mut copied, &mut prepared, &mut relative);
+        let queries = head.queries(indices.clone(), &mut copied, &mut prepared, &mut relative);
         scratch.d_queries.zeroed(list.len() * width);
         scratch.d_relative.zeroed(self.plan.relative_keys.len() * list.len() * dim);
         scratch.d_keys_of_head.zeroed(shape.keys * dim);
@@ -134,7 +134,7 @@ impl Backward<'_> {
             layout.lay(&*layer.pattern, &whole, tile_rows);
             for (list, shown, outline) in layout.tiles() {
                 touched.add(list);
-                let list = Places::List(list);
+                let list = Indices::List(list);
                 let raw = list.rows(head.k, dim, &mut copied_keys);
                 let (key_rows, key_cols) = (&mut key_rows, &mut key_cols);
                 let keys =
@@ -171,9 +171,9 @@ impl Backward<'_> {
 
         let Scratch { d_queries, d_relative, d_raw, row, .. } = &mut *scratch;
         let d_raw = d_raw.zeroed(list.len() * dim);
-        let raw = places.rows(head.q, dim, &mut copied_keys);
-        queries_backward(&head, learned, places.clone(), raw, d_queries, d_relative, d_raw, row);
-        places.add_rows(d_raw, dim, &mut d_q.lock().unwrap_or_else(PoisonError::into_inner));
+        let raw = indices.rows(head.q, dim, &mut copied_keys);
+        queries_backward(&head, learned, indices.clone(), raw, d_queries, d_relative, d_raw, row);
+        indices.add_rows(d_raw, dim, &mut d_q.lock().unwrap_or_else(PoisonError::into_inner));
         let (of_keys, of_values) = (touched.range(dim), touched.range(value_dim));
         d_k.at(turn, |d_k| add(&mut d_k[of_keys.clone()], &scratch.d_keys_of_head[of_keys]));
         d_v.at(turn, |d_v| add(&mut d_v[of_values.clone()], &scratch.d_values_of_head[of_values]));

@@ -5,8 +5,8 @@ use crate::{
     attention::{
         Bias,
         head::{Head, Rows},
+        indices::Indices,
         learned::LearnedHead,
-        places::Places,
     },
     memory::scratch::Scratch,
     simd::rows::Region,
@@ -23,11 +23,11 @@ impl Head<'_> {
         entries: &mut Entries,
     ) {
         let attention = self.attention();
-        let (dim, places) = (attention.shape.head_dim, queries.places());
+        let (dim, indices) = (attention.shape.head_dim, queries.indices());
         let columns = list.get(region.cols.start..).unwrap_or_default();
         if let Some(table) = self.distance_table() {
             for row in region.rows.clone() {
-                let table = &table[attention.shape.queries - 1 - places.at(row)..];
+                let table = &table[attention.shape.queries - 1 - indices.at(row)..];
                 let scores = scores[region.of(row)].iter_mut().zip(columns);
                 scores.for_each(|(score, key)| *score += table[*key as usize]);
             }
@@ -36,14 +36,14 @@ impl Head<'_> {
             let (rows, table) = (queries.relative(i, dim), relative.table.by_distance(self.head));
             for strip in strips(region) {
                 let (cols, vectors) = (region.cols.clone(), &relative.table.vectors);
-                entries.read(attention, &places, list, &strip, cols, vectors, table);
+                entries.read(attention, &indices, list, &strip, cols, vectors, table);
                 entries.add_products(attention, &strip, rows, dim, scores);
             }
         }
         for bias in &attention.biases {
             if let Bias::Dense { values, shape, .. } = bias {
                 for row in region.rows.clone() {
-                    let line = &values[self.dense_line(shape, places.at(row))..];
+                    let line = &values[self.dense_line(shape, indices.at(row))..];
                     let scores = scores[region.of(row)].iter_mut().zip(columns);
                     if shape[3] == 1 {
                         scores.for_each(|(score, _)| *score += line[0]);
@@ -65,12 +65,12 @@ impl Head<'_> {
         scratch: &mut Scratch,
     ) {
         let attention = self.attention();
-        let (dim, places) = (attention.shape.head_dim, queries.places());
+        let (dim, indices) = (attention.shape.head_dim, queries.indices());
         let columns = list.get(region.cols.start..).unwrap_or_default();
         let Scratch { d_scores, d_relative, entries, .. } = scratch;
         if !learned.by_distance.is_empty() {
             for row in region.rows.clone() {
-                let first = attention.shape.queries - 1 - places.at(row);
+                let first = attention.shape.queries - 1 - indices.at(row);
                 let table = &mut learned.by_distance[first..];
                 let d_scores = d_scores[region.of(row)].iter().zip(columns);
                 d_scores.for_each(|(d, key)| table[*key as usize] += d);
@@ -81,7 +81,7 @@ impl Head<'_> {
             let d_rows = &mut d_relative[queries.relative_start(i, dim)..];
             for strip in strips(region) {
                 let (cols, vectors) = (region.cols.clone(), &relative.table.vectors);
-                entries.read(attention, &places, list, &strip, cols, vectors, table);
+                entries.read(attention, &indices, list, &strip, cols, vectors, table);
                 entries.fold(&strip, d_scores);
                 entries.add_vectors(attention, &strip, dim, d_rows);
                 let d_table = &mut learned.relative[i].table;
@@ -98,7 +98,7 @@ impl Head<'_> {
     /// Adds the relative values of weights to the output's rows.
     pub(crate) fn mix_gathered_relative(
         &self,
-        queries: &Places,
+        queries: &Indices,
         list: &[u32],
         weights: &[f32],
         region: &Region,
@@ -119,7 +119,7 @@ impl Head<'_> {
     /// Adds what relative values do to the gradients of weights.
     pub(crate) fn add_gathered_relative_values(
         &self,
-        queries: &Places,
+        queries: &Indices,
         list: &[u32],
         d_out: &[f32],
         region: &Region,
@@ -140,7 +140,7 @@ impl Head<'_> {
     #[expect(clippy::too_many_arguments, reason = "the pairs of a region and what they learn")]
     pub(crate) fn gathered_relative_values_backward(
         &self,
-        queries: &Places,
+        queries: &Indices,
         list: &[u32],
         weights: &[f32],
         d_out: &[f32],

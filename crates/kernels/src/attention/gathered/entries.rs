@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::{
-    attention::{Attention, Relative, places::Places},
+    attention::{Attention, Relative, indices::Indices},
     simd::{
         matmul::{Accumulate, Matmul},
         rows::Region,
@@ -40,7 +40,7 @@ impl Entries {
     pub(crate) fn read(
         &mut self,
         attention: &Attention,
-        queries: &Places,
+        queries: &Indices,
         keys: &[u32],
         rows: &Range<usize>,
         cols: Range<usize>,
@@ -173,7 +173,7 @@ impl Entries {
             c_row: width,
             old: Accumulate::Overwrite,
         });
-        let places: Places = Places::List(&self.distinct);
-        places.add_rows(&self.vectors, width, d_table);
+        let indices: Indices = Indices::List(&self.distinct);
+        indices.add_rows(&self.vectors, width, d_table);
     }
 }

@@ -11,8 +11,8 @@ use crate::{
         biases::Terms,
         forward::{Sums, Work, add_tile, finish},
         head::Head,
+        indices::Indices,
         pattern::Tile,
-        places::Places,
         plan::Plan,
     },
     memory::scratch::Scratch,
@@ -66,24 +66,24 @@ fn forward_chunk(head: &Head, layer: &Layer, chunk: &Chunk, scratch: &mut Scratc
     let value_dim = attention.shape.value_dim;
     let Scratch { queries, relative, copied, copied_keys, key_rows, key_cols, values, .. } =
         scratch;
-    let places = Places::List(layer.queries(chunk.tiles.clone()));
-    let queries = head.queries(places.clone(), copied, queries, relative);
+    let indices = Indices::List(layer.queries(chunk.tiles.clone()));
+    let queries = head.queries(indices.clone(), copied, queries, relative);
     let mut work = Work {
         scores: scratch.scores.sized(TILE * TILE),
         factors: scratch.factors.sized(TILE * TILE),
         rescale: &mut scratch.rescale,
         terms: Terms { terms: &mut scratch.terms, entries: &mut scratch.entries },
     };
-    let (max, sum) = (scratch.max.sized(places.len()), scratch.sum.sized(places.len()));
-    let out = scratch.out.sized(places.len() * value_dim);
-    let lse = scratch.lse.sized(places.len());
+    let (max, sum) = (scratch.max.sized(indices.len()), scratch.sum.sized(indices.len()));
+    let out = scratch.out.sized(indices.len() * value_dim);
+    let lse = scratch.lse.sized(indices.len());
     {
         let results = lock(chunk.results);
-        let rows = out.chunks_exact_mut(value_dim).zip(places.iter());
+        let rows = out.chunks_exact_mut(value_dim).zip(indices.iter());
         rows.for_each(|(to, row)| {
             to.copy_from_slice(&results.out[row * value_dim..][..value_dim]);
         });
-        max.iter_mut().zip(places.iter()).for_each(|(max, row)| *max = results.lse[row]);
+        max.iter_mut().zip(indices.iter()).for_each(|(max, row)| *max = results.lse[row]);
     }
     // The softmax so far is its mean, of the weight e^lse; nothing was seen where that is 0.
     for (sum, max) in sum.iter_mut().zip(&*max) {
@@ -98,7 +98,7 @@ fn forward_chunk(head: &Head, layer: &Layer, chunk: &Chunk, scratch: &mut Scratc
         next += rows.len();
         layout.lay(&*layer.pattern, &whole, rows);
         for (list, shown, outline) in layout.tiles() {
-            let list = Places::List(list);
+            let list = Indices::List(list);
             let raw = list.rows(head.k, attention.shape.head_dim, copied_keys);
             let values = list.rows(head.v, value_dim, values);
             let keys =
@@ -113,10 +113,10 @@ fn forward_chunk(head: &Head, layer: &Layer, chunk: &Chunk, scratch: &mut Scratc
     }
     finish(head, max, sum, out, lse);
     let mut results = lock(chunk.results);
-    for (from, row) in out.chunks_exact(value_dim).zip(places.iter()) {
+    for (from, row) in out.chunks_exact(value_dim).zip(indices.iter()) {
         results.out[row * value_dim..][..value_dim].copy_from_slice(from);
     }
-    lse.iter().zip(places.iter()).for_each(|(lse, row)| results.lse[row] = *lse);
+    lse.iter().zip(indices.iter()).for_each(|(lse, row)| results.lse[row] = *lse);
 }
 
 impl Head<'_> {

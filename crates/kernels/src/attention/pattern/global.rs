@@ -163,7 +163,7 @@ pub(super) mod settings {
 
     impl Global {
         /// How many of the first positions are global, and which others, whatever token stands there.
-        pub fn places(&self) -> (usize, &[usize]) {
+        pub fn positions(&self) -> (usize, &[usize]) {
             match &self.positions {
                 None if self.tokens.is_empty() => (1, &[]),
                 None => (0, &[]),
@@ -202,7 +202,7 @@ pub(super) mod settings {
         }
 
         fn build(&self, context: &PatternContext) -> Result<Box<dyn super::Pattern>, Error> {
-            let (first, listed) = self.places();
+            let (first, listed) = self.positions();
             if self.tokens.is_empty() {
                 return Ok(Box::new(super::Global::each(first, vec![listed.to_vec()])?));
             }

@@ -1,14 +1,14 @@
 //! Positions on queries and keys apart from a score: the same features as softmax attention has, formed as a whole.
 //!
-//! A turned row is as wide as the widest head's: `head_dim`, and one more for each polar channel; heads with fewer end in zeros,
+//! A rotated row is as wide as the widest head's: `head_dim`, and one more for each polar channel; heads with fewer end in zeros,
 //! which add nothing to products.
 
 use crate::{
     Error, Pooled,
     attention::{
         Attention, Score, Shape,
+        indices::Indices,
         pattern::Full,
-        places::Places,
         prepare::{Preparation, Prepare, PrepareBackward, Side},
     },
     error::expect_len,
@@ -18,18 +18,18 @@ use crate::{
 /// The features of a call, whatever else it computes. Every query head turns keys of its own, because phases and shares of
 /// the heads belong to query heads: keys are `[batch, heads, keys, head_dim]`.
 #[derive(Clone)]
-pub struct Turn<'a>(Attention<'a>);
+pub struct Rotation<'a>(Attention<'a>);
 
-/// Gradients of what was turned and of the phases of polar features.
+/// Gradients of what was rotated and of the phases of polar features.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TurnGradients {
-    /// Of the rows before they were turned.
+pub struct RotationGradients {
+    /// Of the rows before they were rotated.
     pub x: Vec<f32>,
     /// Of each feature's δ that has one, `[heads, channels]`, in the order of the features.
     pub deltas: Vec<Vec<f32>>,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> Rotation<'a> {
     /// The features of this call.
     pub fn new(call: &Attention<'a>) -> Self {
         let shape = Shape { kv_heads: call.shape.heads, ..call.shape };
@@ -43,30 +43,34 @@ impl<'a> Turn<'a> {
         })
     }
 
-    /// Channels of a turned row.
+    /// Channels of a rotated row.
     pub fn width(&self) -> usize {
         let heads = 0..self.0.shape.heads;
         heads.map(|head| self.0.width(head)).max().unwrap_or(self.0.shape.head_dim)
     }
 
-    /// Queries `[batch, heads, queries, head_dim]`, turned.
+    /// Queries `[batch, heads, queries, head_dim]`, rotated.
     pub fn queries(&self, q: &[f32]) -> Result<Pooled, Error> {
         self.forward(Side::Query, q)
     }
 
-    /// Keys of every query head, turned.
+    /// Keys of every query head, rotated.
     pub fn keys(&self, k: &[f32]) -> Result<Pooled, Error> {
         self.forward(Side::Key, k)
     }
 
-    /// From gradients of turned queries to those of the queries.
-    pub fn queries_backward(&self, q: &[f32], d_turned: &[f32]) -> Result<TurnGradients, Error> {
-        self.backward(Side::Query, q, d_turned)
+    /// From gradients of rotated queries to those of the queries.
+    pub fn queries_backward(
+        &self,
+        q: &[f32],
+        d_rotated: &[f32],
+    ) -> Result<RotationGradients, Error> {
+        self.backward(Side::Query, q, d_rotated)
     }
 
-    /// From gradients of turned keys to those of the keys and of their phases.
-    pub fn keys_backward(&self, k: &[f32], d_turned: &[f32]) -> Result<TurnGradients, Error> {
-        self.backward(Side::Key, k, d_turned)
+    /// From gradients of rotated keys to those of the keys and of their phases.
+    pub fn keys_backward(&self, k: &[f32], d_rotated: &[f32]) -> Result<RotationGradients, Error> {
+        self.backward(Side::Key, k, d_rotated)
     }
 
     /// Refuses features that do not fit the call.
@@ -93,36 +97,41 @@ impl<'a> Turn<'a> {
     fn forward(&self, side: Side, x: &[f32]) -> Result<Pooled, Error> {
         self.check_rows(side, x)?;
         let (dim, width, rows) = (self.0.shape.head_dim, self.width(), self.rows(side));
-        let mut turned = Pooled::uncleared(x.len() / dim * width);
+        let mut rotated = Pooled::uncleared(x.len() / dim * width);
         if x.is_empty() {
-            return Ok(turned);
+            return Ok(rotated);
         }
-        let heads = x.chunks_exact(rows * dim).zip(turned.chunks_exact_mut(rows * width));
+        let heads = x.chunks_exact(rows * dim).zip(rotated.chunks_exact_mut(rows * width));
         let tasks = heads.enumerate().collect();
-        parallel::run(tasks, |(index, (raw, turned)): (usize, (&[f32], &mut [f32])), scratch| {
+        parallel::run(tasks, |(index, (raw, rotated)): (usize, (&[f32], &mut [f32])), scratch| {
             let head = index % self.0.shape.heads;
             let preparation = &Preparation::new(&self.0, head);
-            let (own, places) = (self.0.width(head), Places::Run(0..rows));
+            let (own, indices) = (self.0.width(head), Indices::Run(0..rows));
             if own == width {
-                self.0.simd.run(Prepare { preparation, side, places, raw, prepared: turned });
+                self.0.simd.run(Prepare { preparation, side, indices, raw, prepared: rotated });
                 return;
             }
             let prepared = scratch.queries.sized(rows * own);
-            self.0.simd.run(Prepare { preparation, side, places, raw, prepared });
-            let wide = turned.chunks_exact_mut(width).zip(prepared.chunks_exact(own));
+            self.0.simd.run(Prepare { preparation, side, indices, raw, prepared });
+            let wide = rotated.chunks_exact_mut(width).zip(prepared.chunks_exact(own));
             for (wide, prepared) in wide {
                 wide[..own].copy_from_slice(prepared);
                 wide[own..].fill(0.0);
             }
         });
-        Ok(turned)
+        Ok(rotated)
     }
 
-    fn backward(&self, side: Side, x: &[f32], d_turned: &[f32]) -> Result<TurnGradients, Error> {
+    fn backward(
+        &self,
+        side: Side,
+        x: &[f32],
+        d_rotated: &[f32],
+    ) -> Result<RotationGradients, Error> {
         self.check_rows(side, x)?;
         let Shape { heads, head_dim: dim, .. } = self.0.shape;
         let (width, rows) = (self.width(), self.rows(side));
-        expect_len("gradients of turned rows", d_turned.len(), x.len() / dim * width)?;
+        expect_len("gradients of rotated rows", d_rotated.len(), x.len() / dim * width)?;
         let features = &self.0.features;
         let mut d_x = Vec::from(Pooled::zeros(x.len()));
         // Of every head of every sequence: δ is summed over these in order.
@@ -132,7 +141,7 @@ impl<'a> Turn<'a> {
             features.iter().map(|feature| vec![0.0; feature.channels.len()]).collect()
         });
         if count > 0 {
-            let slices = x.chunks_exact(rows * dim).zip(d_turned.chunks_exact(rows * width));
+            let slices = x.chunks_exact(rows * dim).zip(d_rotated.chunks_exact(rows * width));
             let made = d_x.chunks_exact_mut(rows * dim).zip(&mut parts);
             let tasks: Vec<_> = slices.zip(made).enumerate().collect();
             parallel::run(tasks, |(index, ((raw, d), (d_raw, d_deltas))), scratch| {
@@ -145,7 +154,7 @@ impl<'a> Turn<'a> {
                 self.0.simd.run(PrepareBackward {
                     preparation,
                     side,
-                    places: Places::Run(0..rows),
+                    indices: Indices::Run(0..rows),
                     raw,
                     d_prepared,
                     d_raw,
@@ -165,6 +174,6 @@ impl<'a> Turn<'a> {
             }
             deltas.push(sums);
         }
-        Ok(TurnGradients { x: d_x, deltas })
+        Ok(RotationGradients { x: d_x, deltas })
     }
 }

@@ -15,8 +15,8 @@ use crate::{
 
 /// Layers that read from the left, and what attends to the source.
 #[derive(Module, Debug)]
-pub struct Writer {
-    /// In the order of the stream.
+pub struct RecurrentDecoder {
+    /// In the order they are computed in.
     pub layers: Vec<RecurrentLayer>,
     /// To the source, if it attends.
     pub attention: Option<Attention>,
@@ -33,7 +33,7 @@ pub struct Writer {
 
 /// What goes from token to token; its size does not depend on how many there were.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct WriterState {
+pub(crate) struct RecurrentDecoderState {
     /// Of each layer, `[batch, states, width]`; nothing before the first token without a source.
     pub(super) layers: Vec<Option<Tensor<3>>>,
     /// What was joined in the last step, `[batch, 1, width]`.
@@ -53,7 +53,7 @@ pub(super) struct Pass<'a> {
     pub(super) inputs: Option<&'a mut Vec<Input>>,
 }
 
-impl Writer {
+impl RecurrentDecoder {
     pub(super) fn new(
         kind: Recurrent,
         settings: &ModelSettings,
@@ -86,7 +86,7 @@ impl Writer {
     pub(super) fn forward(
         &self,
         x: Tensor<3>,
-        state: &mut WriterState,
+        state: &mut RecurrentDecoderState,
         mut pass: Pass,
     ) -> Result<Tensor<3>, Error> {
         state.layers.resize(self.layers.len(), None);
@@ -125,7 +125,7 @@ impl Writer {
         feed: &Linear,
         gates: Tensor<3>,
         at: usize,
-        state: &mut WriterState,
+        state: &mut RecurrentDecoderState,
         pass: &mut Pass,
     ) -> Result<(Tensor<3>, Tensor<3>), Error> {
         let ([batch, ..], device, width) = (gates.dims(), gates.device(), self.width());
@@ -148,7 +148,12 @@ impl Writer {
     }
 
     /// All layers, from what is asked of the gates of the first.
-    fn recur(&self, gates: Tensor<3>, state: &mut WriterState, pass: &mut Pass) -> Tensor<3> {
+    fn recur(
+        &self,
+        gates: Tensor<3>,
+        state: &mut RecurrentDecoderState,
+        pass: &mut Pass,
+    ) -> Tensor<3> {
         let path = pass.path;
         // Padding stands at the end, and nothing comes after it.
         let run = |layer: &RecurrentLayer, gates, state: &mut Option<Tensor<3>>| {
@@ -169,7 +174,7 @@ impl Writer {
         &self,
         states: Tensor<3>,
         at: usize,
-        state: &mut WriterState,
+        state: &mut RecurrentDecoderState,
         pass: &mut Pass,
     ) -> Result<Option<Tensor<3>>, Error> {
         let (Some(attention), Some(memory)) = (&self.attention, pass.memory) else {
@@ -212,7 +217,7 @@ fn in_steps(x: Tensor<3>) -> Vec<Tensor<3>> {
     }
 }
 
-impl WriterState {
+impl RecurrentDecoderState {
     /// Begins with the last states of a source.
     pub(super) fn after(last: Vec<Tensor<3>>) -> Self {
         Self { layers: last.into_iter().map(Some).collect(), ..Self::default() }

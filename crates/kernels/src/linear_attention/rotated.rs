@@ -1,9 +1,9 @@
-//! Linear attention with positions, RoFormer §3.3: features are turned in the numerator, and the denominator stays as it is,
+//! Linear attention with positions, RoFormer §3.3: features are rotated in the numerator, and the denominator stays as it is,
 //! `out_i = Σ_j T(φ(q_i))·T(φ(k_j)) v_j / (Σ_j φ(q_i)·φ(k_j) + ε)`.
 //! Su et al. 2021, <https://arxiv.org/abs/2104.09864>. Features are magnitudes already, so a polar feature takes them as they are.
 //! Weights may be negative, and do not add up to 1.
 
-use super::{FeatureMap, LinearAttention, Turn, inverse};
+use super::{FeatureMap, LinearAttention, Rotation, inverse};
 use crate::{
     Error, Pooled,
     attention::{Attention, FeatureKind, Inputs, Magnitude, Shape},
@@ -17,14 +17,14 @@ use crate::{
 
 /// One call: linear attention, and the features of another call of the same sizes.
 #[derive(Clone)]
-pub struct TurnedLinear<'a> {
+pub struct RotatedLinearAttention<'a> {
     linear: LinearAttention<'a>,
-    turn: Turn<'a>,
+    rotation: Rotation<'a>,
 }
 
 /// What the backward pass makes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TurnedGradients {
+pub struct RotatedGradients {
     /// Of the queries.
     pub q: Vec<f32>,
     /// Of the keys; zeros for padding.
@@ -35,7 +35,7 @@ pub struct TurnedGradients {
     pub deltas: Vec<Vec<f32>>,
 }
 
-/// Features of queries and of every query head's keys, before and after they are turned, and those heads' values.
+/// Features of queries and of every query head's keys, before and after they are rotated, and those heads' values.
 struct Formed {
     fq: Pooled,
     /// Of key heads.
@@ -47,7 +47,7 @@ struct Formed {
     v: Pooled,
 }
 
-impl<'a> TurnedLinear<'a> {
+impl<'a> RotatedLinearAttention<'a> {
     /// Linear attention with the features of a call; scores and whatever else a call has are not asked.
     pub fn new(linear: LinearAttention<'a>, call: &Attention<'a>) -> Self {
         let mut call = Attention { shape: linear.shape, simd: linear.simd, ..call.clone() };
@@ -56,13 +56,13 @@ impl<'a> TurnedLinear<'a> {
                 *magnitude = Magnitude::Identity;
             }
         }
-        Self { linear, turn: Turn::new(&call) }
+        Self { linear, rotation: Rotation::new(&call) }
     }
 
     /// Checks the choices; every entry point does so first.
     pub fn check(&self) -> Result<(), Error> {
         self.linear.check()?;
-        self.turn.check()
+        self.rotation.check()
     }
 
     /// The output and each row's denominator, or 1 where there is none.
@@ -78,8 +78,8 @@ impl<'a> TurnedLinear<'a> {
         expect_len("out", out.len(), shape.out_len())?;
         expect_len("normalizer", normalizer.len(), shape.rows())?;
         let formed = self.form(inputs)?;
-        let turned = Inputs { q: &formed.q, k: &formed.k, v: &formed.v };
-        self.numerator().forward_into(&turned, out, normalizer)?;
+        let rotated = Inputs { q: &formed.q, k: &formed.k, v: &formed.v };
+        self.numerator().forward_into(&rotated, out, normalizer)?;
         if scale.is_some() {
             return Ok(());
         }
@@ -101,7 +101,7 @@ impl<'a> TurnedLinear<'a> {
         out: &[f32],
         normalizer: &[f32],
         d_out: &[f32],
-    ) -> Result<TurnedGradients, Error> {
+    ) -> Result<RotatedGradients, Error> {
         self.check()?;
         self.linear.check_inputs(inputs)?;
         let LinearAttention { shape, simd, scale, .. } = self.linear;
@@ -118,14 +118,14 @@ impl<'a> TurnedLinear<'a> {
             d_sums.iter_mut().zip(&factors).for_each(|(d, factor)| *d *= -factor);
             simd.run(ScaleRows { values: &mut d_numerator, width, factors: &factors });
         }
-        let turned = Inputs { q: &formed.q, k: &formed.k, v: &formed.v };
+        let rotated = Inputs { q: &formed.q, k: &formed.k, v: &formed.v };
         // Without a denominator the output and the normalizer are not asked.
         let numerator = self.numerator();
         let mut d = super::LinearGradients::uncleared(&numerator.shape);
-        numerator.backward_into(&turned, out, normalizer, &d_numerator, &mut d)?;
+        numerator.backward_into(&rotated, out, normalizer, &d_numerator, &mut d)?;
         let v = self.gathered(d.v, shape.value_dim);
-        let queries = self.turn.queries_backward(&formed.fq, &d.q)?;
-        let keys = self.turn.keys_backward(&formed.wide_fk, &d.k)?;
+        let queries = self.rotation.queries_backward(&formed.fq, &d.q)?;
+        let keys = self.rotation.keys_backward(&formed.wide_fk, &d.k)?;
         let (mut q, mut k) = (queries.x, self.gathered(keys.x, shape.head_dim));
         if scale.is_none() {
             let ones = self.ones();
@@ -139,21 +139,21 @@ impl<'a> TurnedLinear<'a> {
         }
         self.features_backward(&formed.fq, &mut q);
         self.features_backward(&formed.fk, &mut k);
-        Ok(TurnedGradients { q, k, v, deltas: keys.deltas })
+        Ok(RotatedGradients { q, k, v, deltas: keys.deltas })
     }
 
     fn form(&self, inputs: &Inputs) -> Result<Formed, Error> {
         let shape = self.linear.shape;
         let (fq, fk) = (self.features(inputs.q), self.features(inputs.k));
         let wide_fk = self.spread(&fk, shape.head_dim);
-        let (q, k) = (self.turn.queries(&fq)?, self.turn.keys(&wide_fk)?);
+        let (q, k) = (self.rotation.queries(&fq)?, self.rotation.keys(&wide_fk)?);
         Ok(Formed { fq, fk, wide_fk, q, k, v: self.spread(inputs.v, shape.value_dim) })
     }
 
     /// What is summed with values: every query head by itself.
     fn numerator(&self) -> LinearAttention<'a> {
         let Shape { heads, .. } = self.linear.shape;
-        let shape = Shape { kv_heads: heads, head_dim: self.turn.width(), ..self.linear.shape };
+        let shape = Shape { kv_heads: heads, head_dim: self.rotation.width(), ..self.linear.shape };
         let scale = Some(self.linear.scale.unwrap_or(1.0));
         LinearAttention { shape, map: FeatureMap::Identity, scale, ..self.linear }
     }

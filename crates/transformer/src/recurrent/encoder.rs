@@ -14,23 +14,23 @@ use crate::{
 
 /// Layers that read a sequence from the left, or both ways.
 #[derive(Module, Debug)]
-pub struct Reader {
-    /// In the order of the stream.
-    pub layers: Vec<ReaderLayer>,
+pub struct RecurrentEncoder {
+    /// In the order they are computed in.
+    pub layers: Vec<RecurrentEncoderLayer>,
     #[module(skip)]
     dropout: f32,
 }
 
 /// A layer of it.
 #[derive(Module, Debug)]
-pub struct ReaderLayer {
+pub struct RecurrentEncoderLayer {
     /// From the left.
     pub forward: RecurrentLayer,
     /// From the right, if it reads both ways: each direction then has half of the channels.
     pub backward: Option<RecurrentLayer>,
 }
 
-impl Reader {
+impl RecurrentEncoder {
     pub(super) fn new(kind: Recurrent, settings: &ModelSettings, device: &Device) -> Self {
         let cell = kind.cell();
         let width = if settings.bidirectional { settings.width / 2 } else { settings.width };
@@ -38,7 +38,7 @@ impl Reader {
             let from = if layer == 0 { settings.embedding_channels() } else { settings.width };
             let direction = |back| RecurrentLayer::new(cell, from, width, back, device);
             let backward = settings.bidirectional.then(|| direction(true));
-            ReaderLayer { forward: direction(false), backward }
+            RecurrentEncoderLayer { forward: direction(false), backward }
         };
         let layers = (0..settings.recurrent_encoder_layers()).map(layer).collect();
         Self { layers, dropout: settings.dropout }
@@ -54,7 +54,7 @@ impl Reader {
         path: Path,
     ) -> (Tensor<3>, Vec<Tensor<3>>) {
         let mut last = Vec::with_capacity(self.layers.len());
-        for ReaderLayer { forward, backward } in &self.layers {
+        for RecurrentEncoderLayer { forward, backward } in &self.layers {
             x = drop(x, self.dropout, seeds.next());
             let run = |layer: &RecurrentLayer| -> Run {
                 layer.run(layer.input.project(x.clone(), path), None, lengths, path)

@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 use whatwhere_kernels::{
     Pooled,
     attention::{Magnitude, pattern::Full},
-    linear_attention::Turn,
+    linear_attention::Rotation,
 };
 
 use crate::{
@@ -38,7 +38,7 @@ pub(crate) fn magnitudes(call: &Call) -> Call {
     call
 }
 
-/// Queries and every query head's keys, `[batch, heads, length, channels]`, turned by tensor operations.
+/// Queries and every query head's keys, `[batch, heads, length, channels]`, rotated by tensor operations.
 pub(crate) fn composed(call: &Call, q: &Tensor<4>, k: &Tensor<4>) -> [Tensor<4>; 2] {
     [(q, call.first_query, false), (k, call.first_key, true)]
         .map(|(x, first, is_key)| composed::turned(call, x.clone(), first, is_key))
@@ -64,19 +64,19 @@ fn one_on_kernels(call: &Call, x: &Tensor<4>, is_key: bool) -> Result<Option<Ten
     let (Some(x), Some(learned)) = (Operand::new(x.clone()), Operand::new(learned)) else {
         return Ok(None);
     };
-    let (turned, width) = {
-        let turn = Turn::new(&layout.call(learned.values()));
-        let turned = if is_key { turn.keys(x.values()) } else { turn.queries(x.values()) };
-        (turned?, turn.width())
+    let (rotated, width) = {
+        let rotation = Rotation::new(&layout.call(learned.values()));
+        let rotated = if is_key { rotation.keys(x.values()) } else { rotation.queries(x.values()) };
+        (rotated?, rotation.width())
     };
     let sizes = [batch, heads, length, width];
-    Ok(Some(operation([x, learned], sizes, turned, move |seen| {
+    Ok(Some(operation([x, learned], sizes, rotated, move |seen| {
         let [x, learned] = seen.operands;
         let call = layout.call(learned);
-        let turn = Turn::new(&call);
+        let rotation = Rotation::new(&call);
         let made = match is_key {
-            true => turn.keys_backward(x, seen.d_out).expect(CHECKED),
-            false => turn.queries_backward(x, seen.d_out).expect(CHECKED),
+            true => rotation.keys_backward(x, seen.d_out).expect(CHECKED),
+            false => rotation.queries_backward(x, seen.d_out).expect(CHECKED),
         };
         [Pooled::from(made.x), Pooled::from(made.deltas.concat())]
     })))

@@ -10,7 +10,7 @@ use whatwhere_kernels::{
     attention::{
         Angles, Attention, Feature, FeatureKind, Inputs, Layout, Magnitude, Shape, pattern::Full,
     },
-    linear_attention::{FeatureMap, LinearAttention, TurnedGradients, TurnedLinear},
+    linear_attention::{FeatureMap, LinearAttention, RotatedGradients, RotatedLinearAttention},
 };
 
 // Of the largest number expected: sums of a hundred terms in f32, divided by sums that may be small.
@@ -68,7 +68,7 @@ fn with_features<'a>(shape: Shape, deltas: &'a [f32]) -> Attention<'a> {
     call
 }
 
-/// The product of turned features of one pair.
+/// The product of rotated features of one pair.
 fn product(
     shape: &Shape,
     head: usize,
@@ -155,14 +155,14 @@ fn tensors(shape: &Shape) -> [Vec<f32>; 5] {
 }
 
 fn run(
-    turned: &TurnedLinear,
+    rotated: &RotatedLinearAttention,
     inputs: &Inputs,
     shape: &Shape,
     d_out: &[f32],
-) -> (Vec<f32>, TurnedGradients) {
+) -> (Vec<f32>, RotatedGradients) {
     let (mut out, mut normalizer) = (vec![7.0; shape.out_len()], vec![7.0; shape.rows()]);
-    turned.forward_into(inputs, &mut out, &mut normalizer).expect("the call is right");
-    let gradients = turned.backward(inputs, &out, &normalizer, d_out).expect("the same");
+    rotated.forward_into(inputs, &mut out, &mut normalizer).expect("the call is right");
+    let gradients = rotated.backward(inputs, &out, &normalizer, d_out).expect("the same");
     (out, gradients)
 }
 
@@ -196,8 +196,8 @@ fn the_output_is_that_of_the_definition() {
     calls(|what, linear| {
         let [q, k, v, deltas, d_out] = tensors(&linear.shape);
         let call = with_features(linear.shape, &deltas);
-        let turned = TurnedLinear::new(linear, &call);
-        let (out, _) = run(&turned, &Inputs { q: &q, k: &k, v: &v }, &linear.shape, &d_out);
+        let rotated = RotatedLinearAttention::new(linear, &call);
+        let (out, _) = run(&rotated, &Inputs { q: &q, k: &k, v: &v }, &linear.shape, &d_out);
         let exact = Exact([widen(&q), widen(&k), widen(&v), widen(&deltas)]);
         assert_near(what, &out, &reference(&linear, &exact));
     });
@@ -213,7 +213,8 @@ fn gradients_are_slopes_of_the_definition() {
             let [q, k, v, deltas, d_out] = tensors(&shape);
             let call = with_features(shape, &deltas);
             let inputs = Inputs { q: &q, k: &k, v: &v };
-            let (_, made) = run(&TurnedLinear::new(linear, &call), &inputs, &shape, &d_out);
+            let (_, made) =
+                run(&RotatedLinearAttention::new(linear, &call), &inputs, &shape, &d_out);
             // Heads that the polar feature does not have learn no phase.
             assert!(made.deltas[0][..POLAR.len()].iter().all(|d| *d == 0.0));
             let found = [made.q, made.k, made.v, made.deltas.concat()];
@@ -250,7 +251,7 @@ fn threads_do_not_change_a_bit() {
     let made = [1, 2, 4].map(|threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         let inputs = Inputs { q: &q, k: &k, v: &v };
-        pool.install(|| run(&TurnedLinear::new(linear, &call), &inputs, &shape, &d_out))
+        pool.install(|| run(&RotatedLinearAttention::new(linear, &call), &inputs, &shape, &d_out))
     });
     assert!(made[0] == made[1] && made[0] == made[2]);
 }
@@ -259,6 +260,6 @@ fn threads_do_not_change_a_bit() {
 fn features_that_do_not_fit_are_refused() {
     let shape = Shape::square(1, 2, 3, CHANNELS);
     let call = with_features(shape, &[0.0; 5]);
-    let turned = TurnedLinear::new(LinearAttention::new(shape, true), &call);
-    assert_eq!(turned.check(), Err(Error::Length { what: "delta", found: 5, expected: 6 }));
+    let rotated = RotatedLinearAttention::new(LinearAttention::new(shape, true), &call);
+    assert_eq!(rotated.check(), Err(Error::Length { what: "delta", found: 5, expected: 6 }));
 }
