@@ -17,6 +17,9 @@ use crate::{
 
 /// What to go on from, and how.
 #[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Larger models write by speculative decoding: a cheap draft proposes tokens, and the model checks
+several at once. The text is the one it would write token by token.")]
 pub(crate) struct Generate {
     /// The run folder of a decoder.
     run: PathBuf,
