@@ -1,4 +1,4 @@
-//! Trained run folders: a model that writes, translates, fills blanks or tells classes, scores text and shows its attention.
+//! Trained run folders: a model that writes, translates, fills masked tokens or tells classes, scores text and shows its attention.
 
 use std::{
     ops::ControlFlow,

@@ -1,4 +1,4 @@
-//! `whatwhere fill`: words for blanks, with their probabilities.
+//! `whatwhere fill`: words for masked tokens, with their probabilities.
 
 use std::{
     io::{self, Write},

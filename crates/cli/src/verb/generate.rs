@@ -38,7 +38,7 @@ pub(crate) struct Generate {
     /// Tokens at the most.
     #[arg(long, default_value_t = 200)]
     tokens: usize,
-    /// Scores are divided by it; 0 always takes the best token.
+    /// Logits are divided by it; 0 always takes the likeliest token.
     #[arg(long, default_value_t = 0.8, allow_negative_numbers = true)]
     temperature: f32,
     /// Only so many of the best tokens; 0 takes all.

@@ -204,7 +204,7 @@ class TransformerXl(TypedDict, total=False):
 
 
 class Rotary(TypedDict, total=False):
-    """Rotary: rotate pairs of channels of q and k by `position · θ_i`, so that their product depends on the distance. Su et al. 2021, <https://arxiv.org/abs/2104.09864>. No parameters; needs `Scaling` beyond the trained length."""
+    """Rotary: rotate pairs of channels of q and k by `position · θ_i`, so that their product depends on the distance. Su et al. 2021, <https://arxiv.org/abs/2104.09864>. No parameters; beyond the trained length it needs a `scaling`."""
 
     kind: Literal["rotary"]
     # θ_i = base^(−2i/width); default 10000.
