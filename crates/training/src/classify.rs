@@ -60,7 +60,7 @@ impl Run {
         matches!(&self.settings.data.source, Source::Labeled(labeled) if labeled.second_field.is_some())
     }
 
-    /// The class of every text, in the order given. Texts are cut to the length that the run was trained with.
+    /// The class of every text, in the order given. Texts are cut to the length of the rows that the run was trained with.
     pub fn classify(&self, inputs: &[Input]) -> Result<Vec<Classified>, Error> {
         let classes = self.classes()?;
         let mut rows = Vec::with_capacity(inputs.len());
@@ -95,7 +95,7 @@ impl Run {
         let tokenizer = self.tokenizer()?;
         let first = tokenizer.encode(&input.text)?;
         let second = input.second.as_ref().map(|text| tokenizer.encode(text)).transpose()?;
-        let length = self.settings.training.length;
+        let length = self.settings.row_length();
         let row = Framed::new(tokenizer, &first, second.as_deref(), length);
         if row.tokens.is_empty() {
             return Err(Error::Settings("found no tokens, expected at least 1".into()));

@@ -9,7 +9,10 @@ use crate::{
     Error,
     classification::{Classification, Tally},
     loss::{Loaded, Part},
-    ranks::{self, Alone, Ranks},
+    ranks::{
+        self, Alone, Ranks,
+        exchange::{self, To},
+    },
     statistics,
 };
 
@@ -45,8 +48,7 @@ pub fn evaluate(
     evaluate_among(&Alone, model, batches, limit, bytes_per_token)
 }
 
-/// [`evaluate`] by all ranks together, which take turns and add what all have found in the batches' order. Classes are told
-/// by each rank for itself: their figures are no sums over batches, and are the same for all.
+/// [`evaluate`] by all ranks together, which take turns and add what all have found in the batches' order.
 pub(crate) fn evaluate_among(
     ranks: &dyn Ranks,
     model: &Model,
@@ -55,7 +57,7 @@ pub(crate) fn evaluate_among(
     bytes_per_token: Option<f64>,
 ) -> Result<Evaluation, Error> {
     if model.classifier.is_some() {
-        return Ok(tally(model, batches.evaluation(limit))?.evaluation());
+        return Ok(tally(ranks, model, batches.evaluation(limit))?.evaluation());
     }
     let parts = by_position(ranks, model, batches.evaluation(limit), &[usize::MAX])?;
     Ok(parts[0].evaluation(bytes_per_token))
@@ -65,7 +67,7 @@ pub(crate) fn evaluate_among(
 pub fn evaluate_batches(model: &Model, batches: &[Batch]) -> Result<Evaluation, Error> {
     let batches = batches.iter().cloned().map(Ok);
     if model.classifier.is_some() {
-        return Ok(tally(model, batches)?.evaluation());
+        return Ok(tally(&Alone, model, batches)?.evaluation());
     }
     let parts = by_position(&Alone, model, batches, &[usize::MAX])?;
     Ok(parts[0].evaluation(None))
@@ -78,18 +80,38 @@ pub fn classification_of(
     limit: Option<usize>,
     names: &[String],
 ) -> Result<Classification, Error> {
-    Ok(tally(model, batches.evaluation(limit))?.figures(names))
+    Ok(tally(&Alone, model, batches.evaluation(limit))?.figures(names))
 }
 
 fn tally(
+    ranks: &dyn Ranks,
     model: &Model,
     batches: impl Iterator<Item = whatwhere_data::Result<Batch>>,
 ) -> Result<Tally, Error> {
     let device = model.device();
-    let mut tally = Tally::new(model.settings().classes);
-    for batch in batches {
-        let loaded = Loaded::new(&batch?, model, &device)?;
-        with_busy_pool(|| loaded.tally(model, &mut tally))?;
+    let (rank, size, classes) = (ranks.rank(), ranks.size(), model.settings().classes);
+    let each = classes + 1; // of a text: its logits, and its class
+    let (mut rows, mut own) = (Vec::new(), Vec::new());
+    for (at, batch) in batches.enumerate() {
+        let batch = batch?;
+        rows.push(batch.rows);
+        if at % size == rank {
+            let loaded = Loaded::new(&batch, model, &device)?;
+            own.extend(with_busy_pool(|| loaded.class_logits(model))?);
+        }
+    }
+    let texts = |rank: usize| rows.iter().skip(rank).step_by(size).sum::<usize>();
+    let counts: Vec<usize> = (0..size).map(|rank| texts(rank) * each).collect();
+    let all = exchange::collect(ranks, &own, &counts, To::All)?;
+    // Figures are sums in the batches' order, whoever read them.
+    let mut starts: Vec<usize> = (0..size).map(|rank| counts[..rank].iter().sum()).collect();
+    let mut tally = Tally::new(classes);
+    for (at, rows) in rows.iter().enumerate() {
+        let start = &mut starts[at % size];
+        for text in all[*start..*start + rows * each].chunks_exact(each) {
+            tally.add(&text[..classes], text[classes] as usize);
+        }
+        *start += rows * each;
     }
     match tally.texts() {
         0 => Err(nothing()),

@@ -1,5 +1,7 @@
 //! SHA-256 of what a run folder holds, so that a file that was changed or belongs to another run is noticed.
 
+use std::{env, fs::File, io, sync::LazyLock};
+
 use rayon::prelude::*;
 use safetensors::Dtype;
 use sha2::{Digest, Sha256};
@@ -9,6 +11,17 @@ use crate::checkpoint::Array;
 /// The hash of some bytes, in hexadecimal.
 pub(crate) fn of_bytes(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))
+}
+
+/// The hash of the running program, which stays what it is; empty where the system does not let it be read.
+pub(crate) static PROGRAM: LazyLock<String> = LazyLock::new(|| of_program().unwrap_or_default());
+
+fn of_program() -> io::Result<String> {
+    // Linux has it under this name also after the file was replaced, as by a build.
+    let mut file = File::open("/proc/self/exe").or_else(|_| File::open(env::current_exe()?))?;
+    let mut hash = Sha256::new();
+    io::copy(&mut file, &mut hash)?;
+    Ok(hexadecimal(&hash.finalize()))
 }
 
 /// The hash of arrays with their names and shapes, whatever their order, and of what else is said of them.
@@ -78,6 +91,12 @@ mod tests {
     fn the_hash_is_the_published_one() {
         let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(of_bytes(b"abc"), abc);
+    }
+
+    #[test]
+    fn a_program_has_the_hash_of_its_file() {
+        let file = std::fs::read(env::current_exe().unwrap()).unwrap();
+        assert_eq!(*PROGRAM, of_bytes(&file));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use whatwhere_attention::Path;
 use whatwhere_data::{Batch, Labels};
 use whatwhere_transformer::{Mode, Model, Segments, Sequences, fused::Targets};
 
-use crate::{Error, classification::Tally};
+use crate::Error;
 
 /// A batch on a device.
 pub(crate) struct Loaded {
@@ -195,15 +195,14 @@ impl Loaded {
         })
     }
 
-    /// Counts every row by the logits of its class.
-    pub(crate) fn tally(&self, model: &Model, tally: &mut Tally) -> Result<(), Error> {
+    /// Of every row the logits of the classes, and the number of its class after them.
+    pub(crate) fn class_logits(&self, model: &Model) -> Result<Vec<f32>, Error> {
         let logits = model.classify(&self.tokens, Mode::default())?;
         let [_, classes] = logits.dims();
         let logits: Vec<f32> = logits.into_data().try_into_vec().expect("logits are f32");
-        for (logits, class) in logits.chunks(classes).zip(&self.targets) {
-            tally.add(logits, *class as usize);
-        }
-        Ok(())
+        let rows = logits.chunks(classes).zip(&self.targets);
+        // Exact: nobody has as many classes as f32 has whole numbers.
+        Ok(rows.flat_map(|(logits, class)| logits.iter().copied().chain([*class as f32])).collect())
     }
 
     /// The loss of the batch, with the segments before it where a model remembers them.

@@ -282,3 +282,29 @@ fn classes_without_meaning_are_refused() {
         assert!(message.contains(expected), "{text}: {message}");
     }
 }
+
+#[test]
+fn texts_longer_than_the_models_positions_are_cut_and_counted() {
+    let folder = TempDir::new().unwrap();
+    write_texts(folder.path());
+    let table = "model.attention.position={kind='learned',length=12}";
+    for family in ["encoder", "decoder"] {
+        let family = format!("model.family={family}");
+        let settings =
+            settings(folder.path(), &[table, &family, "training.length=100", "training.steps=60"]);
+        let out = folder.path().join(&family);
+        train(&settings, &out);
+        let run = Run::open(&out).unwrap();
+        assert_eq!((run.settings.training.length, run.settings.row_length()), (100, 12));
+        let corpus = Corpus::load(&run.settings.data).unwrap();
+        let cut = |split| trainer::batches(&run.settings, &corpus, split).unwrap().cut();
+        let text = fs::read_to_string(folder.path().join("texts.tsv")).unwrap();
+        let texts = || text.lines().filter_map(|line| line.split('\t').next());
+        // With begin and end.
+        let long = texts().filter(|text| text.len() + 2 > 12).count();
+        assert!(long > 20);
+        assert_eq!(cut(Split::Train) + cut(Split::Valid), long);
+        let answers = run.classify(&texts().map(Input::from).collect::<Vec<_>>()).unwrap();
+        assert_eq!(answers.iter().filter(|answer| answer.is_cut).count(), long);
+    }
+}

@@ -117,6 +117,14 @@ fn nothing_that_agrees_and_other_tokens_are_refused_with_the_way_out() {
         message.contains("another tokenizer") && message.contains("--new-embeddings"),
         "{message}"
     );
+    let way = format!(
+        "--set 'data.tokenizer={{kind=\"file\",path=\"{}\"}}'",
+        first.join("tokenizer.json").display()
+    );
+    assert!(message.contains(&way), "{message}");
+    // Before the model's vocabulary is found too small for them.
+    let message = refused(&settings(&["data.tokenizer=bytes", "model.vocabulary=26"]));
+    assert!(message.contains("another tokenizer"), "{message}");
     assert!(!second.exists(), "what is refused leaves no folder");
     let base = Base { path: first.clone(), new_embeddings: true };
     let third = Folder::new(folder.path().join("third"));
@@ -202,4 +210,20 @@ fn drawn_parameters_that_would_never_learn_are_refused() {
     );
     let message = refused(&["model.layers=3", "training.freeze=['*.2.*']"]);
     assert!(message.contains("training.freeze"), "{message}");
+}
+
+#[test]
+fn a_base_without_a_tokenizer_says_what_can_be_done() {
+    let folder = TempDir::new().unwrap();
+    let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+    base(&first);
+    fs::remove_file(first.join("tokenizer.json")).unwrap();
+    // Its model has fewer tokens than bytes are.
+    let settings = settings(&["data.tokenizer=bytes", "model.vocabulary=26"]);
+    let message = from(&first, &settings, &second).err().unwrap().to_string();
+    assert!(message.contains("came without a tokenizer"), "{message}");
+    assert!(message.contains("--new-embeddings draws the vectors"), "{message}");
+    let message = from(&folder.path().join("none"), &settings, &second).err().unwrap().to_string();
+    assert!(message.contains("none holds no run"), "{message}");
+    assert!(!second.exists());
 }

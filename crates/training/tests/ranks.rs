@@ -34,10 +34,17 @@ schedule = { kind = 'cosine', warmup = 2 }
 
 fn settings(changes: &[&str]) -> RunSettings {
     let changes: Vec<String> = changes.iter().map(|&change| change.into()).collect();
-    RunSettings::read(DECODER, &changes).unwrap()
+    // Tasks have symbols of their own.
+    let is_task = changes.iter().any(|change| change.starts_with("data.source="));
+    let text =
+        if is_task { DECODER.replace("tokenizer = 'characters'", "") } else { DECODER.into() };
+    RunSettings::read(&text, &changes).unwrap()
 }
 
 fn corpus(settings: &RunSettings) -> Corpus {
+    if settings.data.source.task().is_some() {
+        return Corpus::load(&settings.data).unwrap();
+    }
     let text = (0..1500u32).map(|i| char::from(b'a' + (i * i / 7 % 26) as u8)).collect();
     Corpus::from_texts(vec![text], &settings.data).unwrap()
 }
@@ -100,7 +107,17 @@ fn left(folder: &Path) -> BTreeMap<String, String> {
 fn any_number_of_ranks_leaves_the_same_files() {
     // Matrices beyond a chunk are cut inside; small ones leave some ranks without a shard.
     let large = ["model.width=192", "training.steps=2", "model.layers=1"];
-    let cases: [(&str, &[&str]); 9] = [
+    // Of 11 batches of an evaluation some ranks have one more than others.
+    let classes = [
+        "model.family=encoder",
+        "data.source={kind='listops',shortest=4,longest=20,depth=3}",
+        "data.objective=classify",
+        "training.length=24",
+        "training.evaluate_batches=11",
+        "training.best_by=macro_f1",
+    ];
+    let cases: [(&str, &[&str]); 10] = [
+        ("classes", &classes),
         ("adamw", &[]),
         ("large", &large),
         ("sgd", &["training.optimizer=sgd", "training.clip=0.01"]),
@@ -163,4 +180,57 @@ fn what_one_rank_cannot_do_ends_all_before_anything_is_made() {
     let said = start(3, &|_| corpus(&settings));
     assert!(said.iter().all(|said| said.contains("fewer micro-batches than the 3 ranks")));
     assert!(!path.exists(), "a refused start leaves a folder");
+}
+
+/// What each of three ranks says that start or go on in a folder where it cannot be.
+fn refused(settings: &RunSettings, folder: &Path, resumes: bool) -> Vec<String> {
+    threads::each_shared(3, |ranks| {
+        let folder =
+            Folder::new(if ranks.rank() == 0 { folder.into() } else { folder.join("nowhere") });
+        let (settings, corpus) = (settings.clone(), corpus(settings));
+        let result = match resumes {
+            true => Trainer::resume_among(ranks, settings, corpus, folder),
+            false => {
+                Trainer::start_among(ranks, settings, corpus, folder, None).map(|found| found.0)
+            }
+        };
+        result.err().map_or_else(|| "it went on".into(), |e| e.to_string())
+    })
+}
+
+#[test]
+fn what_the_first_rank_cannot_write_ends_all() {
+    let settings = settings(&[]);
+    // In the order they are written: a folder in a file's place is what a full disk is.
+    for file in ["tokenizer.json", "last.safetensors", "run.json"] {
+        let folder = TempDir::new().unwrap();
+        fs::create_dir_all(folder.path().join(file).join("taken")).unwrap();
+        let said = refused(&settings, folder.path(), false);
+        assert!(said[0].contains(file), "{file}: {said:?}");
+        let heard = format!("rank 0: {}", said[0]);
+        assert_eq!(said[1..], [heard.clone(), heard], "{file}");
+        assert!(!folder.path().join("config.toml").exists(), "{file}: it looks like a run");
+    }
+}
+
+#[test]
+fn what_the_first_rank_cannot_go_on_with_ends_all() {
+    for (changes, name) in [(&[][..], "slot0."), (&["training.lora.rank=2"], "adapter.")] {
+        let settings = settings(changes);
+        let folder = TempDir::new().unwrap();
+        train(&settings, folder.path(), 2, Some((2, 0)));
+        // A checkpoint without one of its arrays, and without its hash as files of before have none: under other names
+        // nobody asks for them.
+        let path = folder.path().join("last.safetensors");
+        let mut bytes = fs::read(&path).unwrap();
+        for name in [name, "sha256"] {
+            let is_name = |window: &[u8]| window == name.as_bytes();
+            let at = bytes.windows(name.len()).position(is_name).unwrap();
+            bytes[at] = b'x';
+        }
+        fs::write(&path, bytes).unwrap();
+        let said = refused(&settings, folder.path(), true);
+        assert!(said[0].contains("last.safetensors"), "{name}: {said:?}");
+        assert!(said[1].starts_with("rank 0: ") && said[1] == said[2], "{name}: {said:?}");
+    }
 }

@@ -443,3 +443,48 @@ fn weights_are_stored_in_fewer_bits_and_opened_again() {
         assert!(message.contains("was changed"), "{message}");
     }
 }
+
+#[test]
+fn rows_beyond_the_models_positions_are_refused_before_there_is_a_folder() {
+    let parent = TempDir::new().unwrap();
+    let learned =
+        |length: usize| format!("model.attention.position={{kind='learned',length={length}}}");
+    let pairs = ["model.family=encoder_decoder", "data.source=reverse", "data.objective=translate"];
+    let pairs = [&pairs[..], &["data.tokenizer.kind=none", "training.length=32"]].concat();
+    let short = "data.source={kind='reverse',shortest=2,longest=5}";
+    let task = [short, "data.tokenizer.kind=none", "training.length=64"];
+    let masked = ["model.family=encoder", "data.objective=masked"];
+    for (changes, positions, found) in [
+        (
+            &[][..],
+            11,
+            Some("training.length = 12: rows have up to 12 tokens, and the model has 11"),
+        ),
+        (&[], 12, None),
+        (&masked, 8, Some("training.length = 12: rows have up to 12 tokens, and the model has 8")),
+        (
+            &pairs,
+            8,
+            Some(
+                "tokens, and the model has 8 positions; use training.length = 8, or a larger position.length",
+            ),
+        ),
+        // What counts is how long rows are, not how long they might be.
+        (&task, 32, None),
+        (&task, 5, Some("training.length = 64: rows have up to")),
+    ] {
+        let learned = learned(positions);
+        let settings = settings(&[changes, &[learned.as_str()]].concat());
+        let folder = parent.path().join("run");
+        match (start(&settings, &folder), found) {
+            (Ok(mut trainer), None) => {
+                trainer.run(&Interrupt::default(), &mut ()).unwrap();
+                drop(trainer);
+                fs::remove_dir_all(&folder).unwrap();
+            }
+            (Err(e), Some(found)) => assert!(e.to_string().contains(found), "{e}"),
+            (result, _) => panic!("{changes:?}, {positions} positions: {:?}", result.err()),
+        }
+        assert!(!folder.exists(), "what is refused leaves no folder");
+    }
+}

@@ -76,30 +76,44 @@ impl Base {
         Ok(settings)
     }
 
-    /// Has the data cut into the other run's tokens, where tokens do not follow from the data.
-    pub fn share_tokenizer(&self, settings: &mut RunSettings) -> Result<(), Error> {
+    /// Has the data cut into the other run's tokens, where tokens do not follow from the data; whether they are.
+    pub fn share_tokenizer(&self, settings: &mut RunSettings) -> Result<bool, Error> {
         let folder = Folder::new(&self.path);
-        let source = &settings.data.source;
-        if source.is_text() && folder.tokenizer().is_file() {
+        let is_shared = settings.data.source.takes_tokens() && folder.tokenizer().is_file();
+        if is_shared {
             settings.data.tokenizer = Some(Imported::tokens_of(&folder)?.into());
         }
-        Ok(())
+        Ok(is_shared)
+    }
+
+    /// Refuses data of other tokens than the other run's.
+    pub(crate) fn check_tokens(&self, corpus: &Corpus) -> Result<(), Error> {
+        let folder = Folder::new(&self.path);
+        if !folder.has_run() {
+            return Err(Error::NoRun { folder: self.path.clone() });
+        }
+        if self.new_embeddings {
+            return Ok(());
+        }
+        let (path, run) = (folder.tokenizer(), self.path.display());
+        let drawn = "--new-embeddings draws the vectors of tokens anew";
+        if !path.is_file() {
+            return Err(Error::Settings(format!(
+                "{run}: it came without a tokenizer, so nobody knows what its tokens are; {drawn}"
+            )));
+        }
+        if same_tokens(&Tokenizer::load(&path)?, corpus.tokenizer())? {
+            return Ok(());
+        }
+        Err(Error::Settings(format!(
+            "{run}: it has another tokenizer; use its own tokens, --set 'data.tokenizer={{kind=\"file\",path=\"{}\"}}', or {drawn}",
+            path.display()
+        )))
     }
 
     /// The model with what the other run has of it: everything whose name and shape agree.
     pub(crate) fn give(&self, model: Model, corpus: &Corpus) -> Result<(Model, Transfer), Error> {
         let run = Run::open(&self.path)?;
-        let other_tokens = match run.tokenizer() {
-            Ok(tokenizer) if same_tokens(tokenizer, corpus.tokenizer())? => None,
-            Ok(_) => Some("it has another tokenizer"),
-            Err(_) => Some("it came without a tokenizer, so nobody knows what its tokens are"),
-        };
-        if let (Some(reason), false) = (other_tokens, self.new_embeddings) {
-            return Err(Error::Settings(format!(
-                "{}: {reason}; use its own tokens, or --new-embeddings to draw the vectors of tokens anew",
-                self.path.display()
-            )));
-        }
         let other_classes = match run.settings.data.objective() {
             Objective::Classify(classify) => classify.classes != corpus.classes(),
             _ => true,

@@ -9,7 +9,7 @@ use burn::{
 use whatwhere_transformer::{Model, Parameter};
 
 use super::{
-    Ranks,
+    Ranks, agree,
     exchange::{self, To},
     layout::{Layout, Learned, Learning},
 };
@@ -142,18 +142,30 @@ impl Learner {
         &mut self,
         slots: &HashMap<String, Vec<Vec<f32>>>,
     ) -> Result<(), Error> {
-        let is_first = self.ranks.rank() == 0;
         let each = self.optimizer.slots_each();
-        for Learned { name, length, part, .. } in self.layout.learned(self.ranks.rank()) {
+        let learned = self.layout.learned(self.ranks.rank());
+        let of = |name: &str, slot: usize, length: usize| {
+            let values = slots.get(name).and_then(|slots| slots.get(slot));
+            values.filter(|values| values.len() == length)
+        };
+        // All of them, before the others wait for the first.
+        let missing = learned
+            .iter()
+            .flat_map(|one| (0..each).map(move |slot| (one, slot)))
+            .find(|(Learned { name, length, .. }, slot)| of(name, *slot, *length).is_none());
+        let found = match missing.filter(|_| self.ranks.rank() == 0) {
+            Some((Learned { name, length, .. }, slot)) => {
+                Err(Error::Settings(format!("no slot {slot} of {length} values for {name}")))
+            }
+            None => Ok(()),
+        };
+        agree(&*self.ranks, found)?;
+        for Learned { name, length, part, .. } in learned {
             let mut own = Vec::with_capacity(each);
             for slot in 0..each {
-                let mut values = match slots.get(&name).and_then(|slots| slots.get(slot)) {
-                    Some(values) if values.len() == length => Cow::Borrowed(values.as_slice()),
-                    _ if is_first => {
-                        let found = format!("no slot {slot} of {length} values for {name}");
-                        return Err(Error::Settings(found));
-                    }
-                    _ => Cow::Owned(vec![0.0; length]),
+                let mut values = match of(&name, slot, length) {
+                    Some(values) => Cow::Borrowed(values.as_slice()),
+                    None => Cow::Owned(vec![0.0; length]),
                 };
                 self.ranks.broadcast(bytemuck::cast_slice_mut(values.to_mut()))?;
                 own.push(values[part.clone()].to_vec());

@@ -7,13 +7,14 @@
 //! whether any of them was asked to stop. Rank 0 alone has files (`records.rs`).
 
 mod records;
+mod rows;
 pub(crate) mod saving;
 
 use std::{sync::Arc, time::Instant};
 
 use burn::{module::Module, tensor::Device};
 use serde::Serialize;
-use whatwhere_data::{BatchSettings, Batches, Corpus, Split};
+use whatwhere_data::{Batches, Corpus, Split};
 use whatwhere_random::Random;
 use whatwhere_transformer::{Model, Segments};
 
@@ -31,6 +32,8 @@ use crate::{
     tensorboard,
 };
 use records::Records;
+pub use rows::batches;
+use rows::splits;
 
 /// Losses above this multiple of the first one have exploded.
 const EXPLODED: f64 = 4.0;
@@ -152,19 +155,9 @@ impl Trainer {
             device,
             ranks,
         };
-        trainer.save()?;
-        if let (Some(base), Some(transfer)) = (base, &transfer) {
-            transfer.save(&trainer.folder)?;
-            if !base.new_embeddings {
-                base.hand_down_import(&trainer.folder)?;
-            }
-        }
-        if let Some(records) = &mut trainer.records {
-            trainer.folder.save_format()?;
-            // Last: a folder with settings is a run that can be resumed.
-            trainer.folder.save_settings(&trainer.settings)?;
-            records.journal.truncate_after(0)?;
-        }
+        // Rank 0 alone writes, and all hear whether it could.
+        let saved = trainer.save_first(base.zip(transfer.as_ref()));
+        ranks::agree(&*trainer.ranks, saved)?;
         Ok((trainer, transfer))
     }
 
@@ -322,6 +315,9 @@ impl Found {
         folder: &Folder,
         base: Option<&Base>,
     ) -> Result<Self, Error> {
+        if let Some(base) = base {
+            base.check_tokens(corpus)?;
+        }
         settings.resolve_for(corpus)?;
         if ranks.rank() == 0 && folder.has_run() {
             return Err(Error::RunExists { folder: folder.path().into() });
@@ -342,23 +338,6 @@ impl Found {
         }
         Ok(Self { model, transfer, batches, valid, device })
     }
-}
-
-/// The batches of a split under a run's settings.
-pub fn batches(settings: &RunSettings, corpus: &Corpus, split: Split) -> Result<Batches, Error> {
-    let settings = BatchSettings {
-        batch: settings.training.batch,
-        length: settings.training.length,
-        seed: settings.seed,
-        is_continuous: settings.model.segment_memory > 0,
-    };
-    Ok(Batches::new(corpus, split, &settings)?)
-}
-
-/// The batches of a run, and those of its validation where there is text for it.
-fn splits(settings: &RunSettings, corpus: &Corpus) -> Result<(Batches, Option<Batches>), Error> {
-    let valid = corpus.has(Split::Valid).then(|| batches(settings, corpus, Split::Valid));
-    Ok((batches(settings, corpus, Split::Train)?, valid.transpose()?))
 }
 
 /// Tokens per second over the last updates.

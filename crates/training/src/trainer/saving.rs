@@ -14,7 +14,7 @@ use super::{Progress, Records, Trainer, splits};
 use crate::{
     Error, Folder, RunSettings,
     checkpoint::{self, Array, Checkpoint},
-    finetune::{adapter_file, lora::Adapters},
+    finetune::{Base, Transfer, adapter_file, lora::Adapters},
     learner::Learner,
     lock::Lock,
     memory::Memory,
@@ -81,12 +81,32 @@ impl Trainer {
         };
         trainer.remember(&mut checkpoint)?;
         trainer.recall(checkpoint.take("memory."));
-        if let Some(records) = &mut trainer.records {
-            records.journal.truncate_after(progress.step)?;
-            trainer.folder.save_format()?;
-            trainer.folder.save_settings(&trainer.settings)?;
-        }
+        // Rank 0 alone writes, and all hear whether it could.
+        let saved = trainer.save_settings();
+        ranks::agree(&*trainer.ranks, saved)?;
         Ok(trainer)
+    }
+
+    /// Writes all that a new run has, last its settings: a folder with them is a run that can be resumed.
+    ///
+    /// Before the first update nothing in it waits for other ranks.
+    pub(super) fn save_first(&mut self, from: Option<(&Base, &Transfer)>) -> Result<(), Error> {
+        self.save()?;
+        if let Some((base, transfer)) = from {
+            transfer.save(&self.folder)?;
+            if !base.new_embeddings {
+                base.hand_down_import(&self.folder)?;
+            }
+        }
+        self.save_settings()
+    }
+
+    /// Writes the settings, and takes back records of updates that are not behind the weights.
+    fn save_settings(&mut self) -> Result<(), Error> {
+        let Some(records) = &mut self.records else { return Ok(()) };
+        records.journal.truncate_after(self.progress.step)?;
+        self.folder.save_format()?;
+        self.folder.save_settings(&self.settings)
     }
 
     /// Gives the learner what a checkpoint has of its optimizer and adapters; ranks but the first have an empty one.
@@ -111,9 +131,11 @@ impl Trainer {
         }
         let arrays = checkpoint.take("adapter.");
         if let Some(adapters) = &mut learner.trainable.adapters {
-            if self.ranks.rank() == 0 {
-                adapters.restore(arrays).map_err(broken)?;
-            }
+            let restored = match self.ranks.rank() {
+                0 => adapters.restore(arrays).map_err(broken),
+                _ => Ok(()),
+            };
+            ranks::agree(&*self.ranks, restored)?;
             learner.broadcast_adapters()?;
             learner.merge_adapters();
         }
