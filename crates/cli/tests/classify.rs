@@ -242,6 +242,22 @@ fn folders_pairs_and_trained_encoders() {
     let (_, talk) = works(at, &args);
     assert!(talk.contains("2 drawn (classifier.weight"), "{talk}");
     works(at, &["classify", "tuned", "good 3"]);
+    // A preset's tokenizer is no choice of tokens; one that is named is.
+    let args = ["--preset", "classify", "--from", "masked", "--data", "films"];
+    let small = ["--set", "training.steps=2", "--set", "training.length=16"];
+    let args = [&["train"][..], &args, &small].concat();
+    let (_, talk) = works(at, &[&args[..], &["--out", "preset"]].concat());
+    assert!(talk.contains("model and tokens: of masked"), "{talk}");
+    assert!(talk.contains("2 drawn (classifier.weight"), "{talk}");
+    let named = ["--out", "named", "--set", "tokenizer=bytes"];
+    let said = refusal(at, &[&args[..], &named].concat());
+    let way = r#"--set 'data.tokenizer={kind="file",path="masked/tokenizer.json"}'"#;
+    assert!(said.contains("masked: it has another tokenizer") && said.contains(way), "{said}");
+    assert!(!at.join("named").exists());
+    let way = r#"data.tokenizer={kind="file",path="masked/tokenizer.json"}"#;
+    let (_, talk) = works(at, &[&args[..], &["--out", "named", "--set", way]].concat());
+    assert!(talk.contains("model: of masked") && !talk.contains("tokens: of"), "{talk}");
+
     let said = refusal(at, &["classify", "masked", "good"]);
     assert!(said.contains("classify needs a run that learned classes"), "{said}");
 }
@@ -259,6 +275,10 @@ fn imported_encoders_and_decoders_become_classifiers() {
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/families").join(family);
         let (import, out) = (format!("{family}-import"), format!("{family}-run"));
         works(at, &["import", model.to_str().expect("UTF-8"), "--out", &import]);
+        // They come without a tokenizer.
+        let args = ["--set", "objective=classify", "--set", source, "--out", "none"];
+        let said = refusal(at, &[&["train", "--from", &import][..], &args].concat());
+        assert!(said.contains("--new-embeddings draws the vectors of tokens anew"), "{said}");
         let mut args = vec!["train", "--from", &import, "--new-embeddings", "--out", &out];
         for change in [
             "objective=classify",
@@ -286,4 +306,62 @@ fn imported_encoders_and_decoders_become_classifiers() {
         assert!(drawn.iter().all(|name| expected.contains(name)), "{family}: {drawn:?}");
         works(at, &["classify", &out, "good film"]);
     }
+}
+
+#[test]
+fn texts_beyond_the_table_of_positions_are_cut_and_told() {
+    let folder = TempDir::new().expect("a folder");
+    let at = folder.path();
+    write_reviews(at);
+    let table = "position={kind=\"learned\",length=9}";
+    let more = ["--data", "reviews", "--out", "run", "--set", table];
+    let args = [&train(&more)[..], &["--set", "training.length=100"]].concat();
+    let (_, talk) = works(at, &args);
+    let words = "texts have more than the 9 tokens that the model has positions for; what follows";
+    assert!(talk.contains(words), "{talk}");
+    let (_, talk) = works(at, &["evaluate", "run"]);
+    assert!(talk.contains(words), "{talk}");
+    let (_, talk) = works(at, &["classify", "run", "good good good"]);
+    assert!(talk.contains("1 of 1 texts have more than 9 tokens"), "{talk}");
+    // What cannot be cut is refused before there is a folder.
+    let table = "position={kind=\"learned\",length=16}";
+    let length = "training.length=64";
+    let args = ["train", "--preset", "tiny", "--set", table, "--set", length, "--out", "no"];
+    let said = refusal(at, &args);
+    assert!(said.contains("training.length = 64: rows have up to 64 tokens"), "{said}");
+    assert!(said.contains("the model has 16 positions"), "{said}");
+    assert!(!at.join("no").exists());
+}
+
+#[test]
+fn other_expressions_are_read_by_a_runs_own_tokens() {
+    let folder = TempDir::new().expect("a folder");
+    let at = folder.path();
+    let small = [
+        "data.source={kind=\"listops\",shortest=4,longest=20,depth=3}",
+        "training.length=24",
+        "training.steps=4",
+        "training.batch=2",
+        "training.evaluate_batches=2",
+        "width=16",
+        "layers=1",
+        "heads=2",
+    ];
+    let mut args = vec!["train", "--preset", "listops", "--out", "run"];
+    args.extend(small.iter().flat_map(|change| ["--set", change]));
+    works(at, &args);
+    let rows = "3\t[MIN 4 3 ]\n9\t[SM 5 [MAX 4 1 ] ]\n".repeat(20);
+    for name in ["one", "two"] {
+        fs::create_dir(at.join(name)).expect("a new folder");
+    }
+    fs::write(at.join("one/good.tsv"), &rows).expect("written");
+    let (said, _) = works(at, &["evaluate", "run", "--data", "one", "--json"]);
+    let figures: Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(figures["tokens"], 40);
+    fs::write(at.join("two/odd.tsv"), format!("{rows}2\t[PM 1 1 ]\n")).expect("written");
+    let said = refusal(at, &["evaluate", "run", "--data", "two/odd.tsv"]);
+    assert!(said.contains("two/odd.tsv, line 41: has \"[PM\""), "{said}");
+    fs::write(at.join("two/more.tsv"), &rows).expect("written");
+    let said = refusal(at, &["evaluate", "run", "--data", "two"]);
+    assert!(said.contains("two: found more.tsv, odd.tsv; expected one table"), "{said}");
 }

@@ -287,6 +287,40 @@ fn an_error_in_one_rank_is_said_with_its_number_and_ends_all() {
     assert_eq!(said.matches("error: rank").count(), 1, "{said}");
 }
 
+/// Rank 0 alone has files: the others have agreed to begin, and know nothing of a disk without room.
+#[test]
+fn a_first_rank_that_cannot_write_at_the_start_ends_all() {
+    let Some(_turn) = turn() else { return };
+    let place = place();
+    let at = place.path();
+    let soon = |run: &str, more: &[&str]| {
+        let begun = Instant::now();
+        let said = refusal(ranks(at, 3, &with(&train(run, &["training.steps=3"]), more)));
+        assert!(begun.elapsed() < SOON, "{run} took {:?}: {said}", begun.elapsed());
+        said
+    };
+    for file in ["last.safetensors", "run.json"] {
+        let run = format!("no-{file}");
+        fs::create_dir_all(at.join(&run).join(file).join("taken")).unwrap();
+        let said = soon(&run, &[]);
+        assert_eq!(said.matches("error: ").count(), 1, "{said}");
+        assert!(said.contains(&format!("{run}/{file} could not be replaced")), "{said}");
+    }
+    // A disk that is full, where a small one can be had.
+    let disk = at.join("disk");
+    fs::create_dir(&disk).unwrap();
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=64k", "none"]).arg(&disk).stderr(Stdio::null());
+    if !mount.status().is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: a full disk under mpirun: nobody may mount one here");
+        return;
+    }
+    let said = soon("disk/run", &[]);
+    assert!(Command::new("umount").arg(&disk).status().unwrap().success());
+    assert_eq!(said.matches("error: ").count(), 1, "{said}");
+    assert!(said.contains("No space left on device"), "{said}");
+}
+
 #[test]
 fn a_divergence_is_said_once_and_ends_all() {
     let Some(_turn) = turn() else { return };
@@ -333,6 +367,18 @@ fn what_ranks_cannot_share_is_refused_once_with_what_would_be_right() {
     let said = refusal(command);
     assert!(said.contains("error: rank 1: ") && said.contains("text.txt"), "{said}");
     assert!(!at.join("refused").exists() && !other.join("refused").exists());
+
+    // Another build of the same version: here one with a byte more, which nothing reads.
+    let built = at.join("built");
+    fs::copy(PROGRAM, &built).unwrap();
+    let mut more = fs::OpenOptions::new().append(true).open(&built).unwrap();
+    std::io::Write::write_all(&mut more, b"\n").unwrap();
+    drop(more);
+    let mut command = mpirun(at);
+    command.args(["-n", "1", PROGRAM]).args(&args);
+    command.arg(":").args(["-n", "1"]).arg(&built).args(&args);
+    let said = refusal(command);
+    assert!(said.contains("rank 1 on") && said.contains("the program of SHA-256"), "{said}");
 
     // A folder that has a run is refused as for one process.
     done(ranks(at, 2, &train("taken", &["training.steps=1"])));

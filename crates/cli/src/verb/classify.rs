@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Classify) -> anyhow::Result<()> {
         asked.answer(&run, &lines)?;
     }
     if asked.cut > 0 {
-        let (cut, texts, length) = (asked.cut, asked.texts, run.settings.training.length);
+        let (cut, texts, length) = (asked.cut, asked.texts, run.settings.row_length());
         say!(
             "warning: {cut} of {texts} texts have more than {length} tokens, as long as the run was trained with; what follows was not read"
         );

@@ -95,7 +95,7 @@ pub(crate) fn run(args: &Evaluate) -> anyhow::Result<()> {
         (settings.data.valid_share, settings.data.test_share) = (0.0, 0.0);
     }
     // The run's own tokens, whatever the data.
-    if settings.data.source.is_text() {
+    if settings.data.source.takes_tokens() {
         let tokens = Imported::tokens_of(&Folder::new(&args.run))?;
         settings.data.tokenizer = Some(tokens.into());
     }

@@ -32,7 +32,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::Args;
-use whatwhere_training::{RunSettings, presets};
+use whatwhere_training::{RunSettings, full_key, presets};
 
 /// Where settings come from.
 #[derive(Args, Clone, Debug, Default)]
@@ -57,9 +57,33 @@ impl Settings {
         self.config.is_some() || self.preset.is_some()
     }
 
+    /// Whether somebody chose a tokenizer: in a file of settings or by a change, not by a preset.
+    pub(crate) fn name_a_tokenizer(&self, settings: &RunSettings) -> bool {
+        let is_one = |change: &String| {
+            let key = full_key(change.split('=').next().unwrap_or(change).trim());
+            key.is_ok_and(|key| key == "data.tokenizer" || key.starts_with("data.tokenizer."))
+        };
+        let in_file = self.config.is_some() && settings.data.tokenizer.is_some();
+        in_file || self.changes.iter().any(is_one)
+    }
+
     /// The settings with all changes, checked; defaults where none were named.
     pub(crate) fn read(&self) -> anyhow::Result<RunSettings> {
-        let (text, origin) = match (&self.config, &self.preset) {
+        let (text, origin) = self.text()?;
+        self.changed(&text).with_context(|| origin)
+    }
+
+    /// [`Self::read`] with the model of another run, whose weights are to fit.
+    pub(crate) fn read_onto(&self, other: &RunSettings) -> anyhow::Result<RunSettings> {
+        let (text, origin) = self.text()?;
+        let own = RunSettings::read(&text, &[])?;
+        let both = RunSettings { model: other.model.clone(), ..own };
+        self.changed(&both.to_toml()?).with_context(|| origin)
+    }
+
+    /// The settings as TOML before any change, and where they are from.
+    fn text(&self) -> anyhow::Result<(String, String)> {
+        Ok(match (&self.config, &self.preset) {
             (Some(path), _) => {
                 let text = fs::read_to_string(path)
                     .with_context(|| format!("{} could not be read", path.display()))?;
@@ -73,8 +97,12 @@ impl Settings {
                 }
             },
             (None, None) => (String::new(), "settings".into()),
-        };
-        let mut settings = RunSettings::read(&text, &self.changes).with_context(|| origin)?;
+        })
+    }
+
+    /// These settings with changes and other data, checked.
+    pub(crate) fn changed(&self, text: &str) -> anyhow::Result<RunSettings> {
+        let mut settings = RunSettings::read(text, &self.changes)?;
         if let Some(path) = &self.data {
             settings.read_from(path)?;
         }

@@ -36,7 +36,8 @@ pub(crate) struct Train {
     /// The run folder; default runs/NAME of the settings.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Fine-tune: start from the weights of this run, trained or imported, with its model and tokens unless settings are named.
+    /// Fine-tune: start from the weights of this run, trained or imported, with its model and tokens; a preset is then a recipe
+    /// for them, and a file of settings has a model of its own.
     #[arg(long, value_name = "RUN", conflicts_with = "resume")]
     from: Option<PathBuf>,
     /// With --from: draw the vectors of tokens anew, for data with tokens of their own.
@@ -66,7 +67,11 @@ pub(crate) fn run(args: &Train) -> anyhow::Result<()> {
     if ranks.rank() == 0 {
         joined.warnings.iter().for_each(|warning| say!("warning: {warning}"));
     }
-    let ended = train(args, &ranks);
+    let ended = train(args, &ranks).or_else(|e| match e.downcast_ref() {
+        // Nobody else may know of it.
+        Some(whatwhere_training::Error::Ranks(_)) => end_all(&*ranks, e),
+        _ => Err(e),
+    });
     // What is the same for all is said by rank 0, and before any process ends: launchers end the others then.
     match ended {
         Err(error) if ranks.size() > 1 => {
@@ -93,7 +98,7 @@ fn train(args: &Train, ranks: &Arc<dyn Ranks>) -> anyhow::Result<()> {
     let (settings, interrupt, corpus) = agree(&**ranks, prepared)?;
     let mut trainer = begin(args, ranks, settings, &corpus, &folder)?;
     if is_first {
-        say_data(&trainer, &corpus, &folder)?;
+        say_data(&trainer, &corpus, &folder).or_else(|e| end_all(&**ranks, e))?;
     }
     let ending = observer(args, is_first, &trainer, &corpus, &interrupt)
         .and_then(|mut observer| Ok(trainer.run(&interrupt, &mut *observer)?))
@@ -226,37 +231,48 @@ fn base(args: &Train) -> Option<Base> {
 /// The settings of a new run, or of the one in the folder.
 fn settings(args: &Train, folder: &Folder) -> anyhow::Result<RunSettings> {
     if let Some(base) = base(args) {
-        if !args.settings.are_given() {
-            return changed(&base.settings()?, args);
-        }
-        let mut settings = args.settings.read()?;
-        if settings.data.tokenizer.is_none() && !base.new_embeddings {
-            base.share_tokenizer(&mut settings)?;
-        }
-        return Ok(settings);
+        return settings_from(&base, &args.settings);
     }
     if !args.resume || args.settings.are_given() {
         return args.settings.read();
     }
-    changed(&folder.load_settings()?, args)
+    args.settings.changed(&folder.load_settings()?.to_toml()?)
 }
 
-/// The settings of a run with the changes that were asked for.
-fn changed(begun: &RunSettings, args: &Train) -> anyhow::Result<RunSettings> {
-    let mut settings = RunSettings::read(&begun.to_toml()?, &args.settings.changes)?;
-    if let Some(path) = &args.settings.data {
-        settings.read_from(path)?;
+/// The settings of a run that starts from another: all of that one's, or its model and tokens under the recipe of a preset. A
+/// file of settings has a model of its own.
+fn settings_from(base: &Base, given: &Settings) -> anyhow::Result<RunSettings> {
+    let begun = base.settings()?;
+    if !given.are_given() {
+        return given.changed(&begun.to_toml()?);
+    }
+    let mut shared = Vec::new();
+    let mut settings = match given.config {
+        Some(_) => given.read()?,
+        None => {
+            shared.push("model");
+            given.read_onto(&begun)?
+        }
+    };
+    let shares_tokens = !given.name_a_tokenizer(&settings) && !base.new_embeddings;
+    if shares_tokens && base.share_tokenizer(&mut settings)? {
+        shared.push("tokens");
+    }
+    if !shared.is_empty() {
+        say!("{}: of {}", shared.join(" and "), base.path.display());
     }
     Ok(settings)
 }
 
 /// Says how many texts of a split are longer than rows.
 pub(crate) fn say_cut(batches: &Batches, settings: &RunSettings) {
-    let (cut, length) = (batches.cut(), settings.training.length);
+    let (cut, length) = (batches.cut(), settings.row_length());
+    let bound = match length < settings.training.length {
+        true => format!("the {length} tokens that the model has positions for"),
+        false => format!("training.length = {length} tokens"),
+    };
     if cut > 0 {
-        say!(
-            "cut: {cut} texts have more than training.length = {length} tokens; what follows is not read"
-        );
+        say!("cut: {cut} texts have more than {bound}; what follows is not read");
     }
 }
 

@@ -63,7 +63,7 @@ pub fn corpus_of(
         settings.read_from(path)?;
         (settings.data.valid_share, settings.data.test_share) = (0.0, 0.0);
     }
-    if settings.data.source.is_text() {
+    if settings.data.source.takes_tokens() {
         settings.data.tokenizer = Some(Imported::tokens_of(folder)?.into());
     }
     let corpus = Corpus::load(&settings.data)?;
