@@ -202,11 +202,22 @@ fn a_run_that_another_holds_is_waited_for() {
     fs::create_dir_all(at.join("c/runs/rotary")).unwrap();
     let lock = File::create(at.join("c/runs/rotary/.seed-0.lock")).unwrap();
     lock.lock().unwrap();
-    // By itself a comparison cannot wait, and says how it could.
-    let output = run(at, &compare("c", &grid));
-    assert_eq!(output.status.code(), Some(1));
-    let words = text(&output.stderr);
-    assert!(words.contains("is in use by") && words.contains("hint: with --share"), "{words}");
+    // By itself a comparison cannot wait, and says how it could; also where others have all there is.
+    fs::create_dir_all(at.join("c/runs/alibi")).unwrap();
+    let other = File::create(at.join("c/runs/alibi/.seed-0.lock")).unwrap();
+    other.lock().unwrap();
+    for (locks, said) in
+        [(2, "no cell could be trained: "), (1, "a cell is missing, which another")]
+    {
+        if locks == 1 {
+            other.unlock().unwrap();
+        }
+        let output = run(at, &compare("c", &grid));
+        assert_eq!(output.status.code(), Some(1));
+        let words = text(&output.stderr);
+        assert!(words.contains("is in use by") && words.contains("hint: with --share"), "{words}");
+        assert!(words.contains(said) && !words.contains("failed"), "{words}");
+    }
     fs::remove_file(at.join("c/report.html")).unwrap();
 
     let args = compare("c", &[&grid[..], &["--share"]].concat());
@@ -297,6 +308,11 @@ fn what_cannot_be_numbered_or_shared_is_refused() {
         let output = run(at, &compare("c", &[&grid[..], more].concat()));
         assert_eq!(output.status.code(), Some(2), "{more:?}: {}", text(&output.stderr));
         assert!(text(&output.stderr).contains(expected), "{more:?}: {}", text(&output.stderr));
+        assert!(
+            !text(&output.stderr).contains("--choices"),
+            "no setting: {}",
+            text(&output.stderr)
+        );
     }
     assert_eq!(fs::read_dir(at).unwrap().count(), 0, "a refusal makes nothing");
 

@@ -95,14 +95,17 @@ pub(crate) fn run(args: &Compare) -> anyhow::Result<()> {
     }
     if args.list {
         record::recall(&mut comparison).map_err(claimed)?;
-        return Ok(runs::list(&comparison.numbered().map_err(usage)?, args.json)?);
+        return Ok(runs::list(&comparison.numbered().map_err(unnumbered)?, args.json)?);
     }
     let interrupt = Interrupt::new()?;
     if args.report {
         return gather(comparison, &interrupt, args.json);
     }
     if let Some(numbers) = &args.only {
-        numbers.check(comparison.numbered().map_err(usage)?.len()).map_err(usage)?;
+        let runs = comparison.numbered().map_err(unnumbered)?.len();
+        numbers
+            .check(runs)
+            .map_err(|e| Failure::usage(e.to_string(), "--list shows the runs by their numbers"))?;
     }
     let (mut corpora, mut progress) = (Corpora::default(), Progress::new());
     let one_version = args.share || args.only.is_some();
@@ -171,7 +174,7 @@ fn comparison(args: &Compare) -> anyhow::Result<Comparison> {
 
 /// The report of what is there.
 fn gather(mut comparison: Comparison, interrupt: &Interrupt, json: bool) -> anyhow::Result<()> {
-    let runs = comparison.numbered().map_err(usage)?.len();
+    let runs = comparison.numbered().map_err(unnumbered)?.len();
     let folder = comparison.folder.clone();
     if !record::recall(&mut comparison).map_err(claimed)? {
         let message = format!("{} holds no comparison yet", folder.display());
@@ -264,6 +267,12 @@ fn finish(
     json: bool,
 ) -> anyhow::Result<()> {
     let Some(results) = results else { return interrupted(folder) };
+    let is_busy = |cell: &&CellResult| matches!(&cell.outcome, Outcome::Failed { reason } if reason.contains(" is in use by "));
+    let busy = results.iter().flat_map(|results| &results.cells).filter(is_busy).count();
+    if busy > 0 {
+        say!("hint: with --share, processes work on one folder together");
+    }
+    let failed = results.iter().map(Results::failed).sum::<usize>() - busy;
     if let Some(reason) = results.iter().find_map(Results::nothing_trained) {
         bail!("no cell could be trained: {reason}");
     }
@@ -285,19 +294,23 @@ fn finish(
     if is_kept {
         say!("the report is of before: it has runs that failed now");
     }
-    let is_busy = |cell: &CellResult| matches!(&cell.outcome, Outcome::Failed { reason } if reason.contains(" is in use by "));
-    if results.iter().flat_map(|results| &results.cells).any(is_busy) {
-        say!("hint: with --share, processes work on one folder together");
-    }
-    match results.iter().map(Results::failed).sum() {
-        0 => Ok(()),
-        1 => bail!("a cell failed; the same command tries it again"),
-        failed => bail!("{failed} cells failed; the same command tries them again"),
+    match (failed, busy) {
+        (0, 0) => Ok(()),
+        (0, 1) => bail!("a cell is missing, which another process trains"),
+        (0, busy) => bail!("{busy} cells are missing, which other processes train"),
+        (1, _) => bail!("a cell failed; the same command tries it again"),
+        (failed, _) => bail!("{failed} cells failed; the same command tries them again"),
     }
 }
 
 fn usage(error: whatwhere_lab::Error) -> anyhow::Error {
     Failure::usage(error.to_string(), "whatwhere config --choices lists all there is to choose")
+        .into()
+}
+
+/// The error of runs that have no numbers.
+fn unnumbered(error: whatwhere_lab::Error) -> anyhow::Error {
+    Failure::usage(error.to_string(), "without --search, --list shows the runs by their numbers")
         .into()
 }
 
