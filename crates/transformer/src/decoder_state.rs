@@ -27,7 +27,7 @@ impl Model {
     pub fn start(&self, source: Option<&Sequences>) -> Result<DecoderState, Error> {
         self.require_tokens()?;
         if self.family() == Family::Encoder {
-            let reason = "an encoder fills blanks and does not write; use a decoder";
+            let reason = "an encoder is a masked language model and does not write; use a decoder";
             return Err(Error::setting("family", "encoder", reason));
         }
         let (seeds, path) = (&mut Seeds::new(None), Path::Auto);
