@@ -126,7 +126,10 @@ fn list(folders: &Folders, parameters: &Parameters) -> Result<Answer, Error> {
         })
     };
     let runs: Vec<_> = folders.find(is_run).into_iter().map(run).collect();
-    let comparison = |(name, path): (String, PathBuf)| json!({ "name": name, "written": written(&path.join(RESULTS)) });
+    let comparison = |(name, path): (String, PathBuf)| {
+        let written = written(&path.join(RESULTS));
+        json!({ "name": name, "written": written })
+    };
     let comparisons: Vec<_> = folders.find(is_comparison).into_iter().map(comparison).collect();
     Ok(Answer::json(&json!({ "runs": runs, "comparisons": comparisons })))
 }
