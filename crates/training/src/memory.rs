@@ -23,13 +23,15 @@ const PROGRAM: f64 = 52e6;
 /// framework's operations take for themselves, in bytes; measured.
 const ASKED: [f64; 2] = [3.0, 2.5];
 const FRAMEWORK: f64 = 25e6;
+/// What a mixing with gates keeps for each channel that positions rotate, and for each that they add; measured.
+const ROTATED: [f64; 2] = [1.5, 8.0];
 
 /// An estimate in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Memory {
     /// Learned values, a number.
     pub parameters: u64,
-    /// The learned values.
+    /// The learned values, and of those that adapters adapt what they were.
     pub weights: u64,
     /// Their gradients, and sums of them that wait for those of more batches.
     pub gradients: u64,
@@ -61,16 +63,21 @@ impl Memory {
         }
         let parameters = model.parameter_count()?;
         let each = parameters as f64 * VALUE;
+        let [copies, updated] = match &settings.training.lora {
+            Some(lora) => lora.sizes(&settings.model.shapes()?).map(|size| size as f64 * VALUE),
+            None => [0.0, each],
+        };
         let slots = settings.training.optimizer.slots() as f64;
         let activations = VALUE * activations(&settings)?;
         // Sums over blocks of 1, 2, 4, … batches that wait for the next: the update's tree.
         let batches = settings.training.accumulate.div_ceil(ranks as u64).max(1);
         let gradients = each * f64::from(1 + batches.ilog2());
-        let optimizer = each * slots / ranks as f64;
-        let total = each + gradients + optimizer + activations + PROGRAM;
+        let weights = each + copies;
+        let optimizer = updated * slots / ranks as f64;
+        let total = weights + gradients + optimizer + activations + PROGRAM;
         Ok(Self {
             parameters,
-            weights: each as u64,
+            weights: weights as u64,
             gradients: gradients as u64,
             optimizer: optimizer as u64,
             activations: activations as u64,
@@ -109,6 +116,7 @@ fn activations(settings: &RunSettings) -> Result<f64, Error> {
     }
     let mut most: f64 = 0.0;
     let mut asks: f64 = 0.0;
+    let mut has_gates = false;
     let mut sites = Vec::new();
     sites.extend((0..model.encoder_depth()).map(|layer| (Site::Encoder, layer)));
     for layer in 0..model.decoder_depth() {
@@ -125,6 +133,7 @@ fn activations(settings: &RunSettings) -> Result<f64, Error> {
             asks = asks.max(attention.heads as f64 * length);
             kept += ASKED[0] * attention.heads as f64 * length;
         }
+        has_gates |= attention.mixing.is_causal();
         // What comes out of a sublayer, and its gradient.
         kept += 2.0 * width + formed.kept;
         most = most.max(2.0 * width + compared + formed.again);
@@ -151,7 +160,7 @@ fn activations(settings: &RunSettings) -> Result<f64, Error> {
     // The embeddings' gradient has two parts where the output shares them.
     let table =
         if model.tied { (model.vocabulary * model.embedding_channels()) as f64 } else { 0.0 };
-    let framework = if asks > 0.0 { FRAMEWORK / VALUE } else { 0.0 };
+    let framework = if asks > 0.0 || has_gates { FRAMEWORK / VALUE } else { 0.0 };
     Ok(tokens * (kept + most + ASKED[1] * asks) + table + copies + framework)
 }
 
@@ -187,6 +196,13 @@ fn of_attention(
             if attention.mixing.is_causal() {
                 // Gates, what positions turned, and what a norm is made of.
                 formed.kept += compared;
+                if let Ok(heads) = attention.sizes() {
+                    let turning = attention.position.iter().filter(|p| p.rotates(&heads));
+                    let more: usize = turning.clone().map(|p| p.extra_channels(&heads)).sum();
+                    let any =
+                        if turning.count() > 0 { 2 * heads.heads * heads.head_dim } else { 0 };
+                    formed.kept += ROTATED[0] * any as f64 + ROTATED[1] * more as f64;
+                }
             } else if !attention.mixing.has_scores() && attention.sizes().is_ok_and(turns) {
                 // Features before and after they are turned, and their gradients.
                 formed.again += 2.0 * compared;

@@ -65,6 +65,24 @@ impl Lora {
         entry == last || names::fits(entry, projection) || names::fits(entry, parameter)
     }
 
+    /// Values of the matrices that are adapted, and of all that is updated, by names and sizes.
+    pub(crate) fn sizes(&self, shapes: &[(String, Vec<usize>)]) -> [usize; 2] {
+        let mut sizes = [0; 2];
+        for (name, shape) in shapes {
+            match shape[..] {
+                [from, to] if self.projections.iter().any(|entry| Self::names(entry, name)) => {
+                    sizes[0] += from * to;
+                    sizes[1] += self.rank * (from + to);
+                }
+                _ if names::fits_any(&self.also, name) => {
+                    sizes[1] += shape.iter().product::<usize>();
+                }
+                _ => {}
+            }
+        }
+        sizes
+    }
+
     /// Whether a parameter is the matrix of an adapted projection.
     fn adapts(&self, view: &ParameterView) -> bool {
         matches!(view.role, Role::Projection | Role::ResidualProjection)
