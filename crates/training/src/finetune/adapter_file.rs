@@ -68,7 +68,8 @@ pub(crate) fn apply(folder: &Folder, weights: &mut [Parameter]) -> Result<Option
         let &[from, to] = weight.shape.as_slice() else {
             return Err(broken(format!("an adapter of {}, which is no matrix", weight.name)));
         };
-        if rank == 0 || down.len() != from * rank || up.len() != rank * to {
+        let sizes = [from, to].map(|size| size.checked_mul(rank));
+        if rank == 0 || sizes != [Some(down.len()), Some(up.len())] {
             let found = format!("an adapter of {} of other sizes than {from} × {to}", weight.name);
             return Err(broken(found));
         }
