@@ -1,5 +1,5 @@
-//! Self-speculative decoding with an int8 draft: the model's own int8 copy proposes tokens, the model checks several in one
-//! pass.
+//! Self-speculative decoding: the model's own int8 copy proposes tokens, the model checks several in one pass. For a model
+//! of int8 weights the text proposes (prompt lookup decoding).
 
 use std::{
     ops::ControlFlow,
@@ -12,7 +12,11 @@ use std::{
 use burn::module::Module;
 use whatwhere_kernels::{EXACT_ROWS, with_busy_pool};
 
-use super::{Sampler, Sampling, check_tokens, draft::Draft, logits};
+use super::{
+    Sampler, Sampling, check_tokens,
+    draft::{Draft, looked_up},
+    logits,
+};
 use crate::{DecoderState, Error, Model, Sequences};
 
 /// Tokens that are drafted at a time and checked together with the one before them: fewer, and more while nearly all are
@@ -30,7 +34,8 @@ const BEFORE: usize = 64;
 /// A token by itself costs a pass over all weights. For all but small models on the CPU a generator keeps an int8 copy of the
 /// weights, which drafts the next tokens; the model reads all of them in one pass, and those it would have chosen itself
 /// are accepted. What is generated is the same with a draft and without, also where it is sampled: the draft samples with
-/// the numbers that the model will sample with.
+/// the numbers that the model will sample with. A model whose weights are int8 already is proposed what followed in the text
+/// the last time that it ended so, which costs nothing and helps where texts repeat themselves.
 #[derive(Debug)]
 pub struct Generator {
     model: Model,
@@ -49,8 +54,10 @@ pub struct Generator {
 impl Generator {
     /// A generator that drafts once it is worth its while.
     pub fn new(model: &Model) -> Self {
-        let large = model.num_params() >= WORTHWHILE && !model.is_int8();
-        Self::after(model, if large { BEFORE } else { usize::MAX })
+        let large = model.num_params() >= WORTHWHILE;
+        // Nothing has to be made for what is looked up.
+        let before = if model.is_int8() { 0 } else { BEFORE };
+        Self::after(model, if large { before } else { usize::MAX })
     }
 
     /// A generator without a draft: every token by itself, and no copy of the weights.
@@ -112,7 +119,7 @@ impl Generator {
         sampling.check()?;
         check_tokens(prompt, self.model.settings().vocabulary)?;
         let mut sampler = Sampler::new(*sampling);
-        let mut rate = AcceptanceRate::default();
+        let mut rate = AcceptanceRate::of(&self.model);
         let mut text = prompt.to_vec();
         let end = prompt.len() + limit;
         let positions = self.model.settings().longest().unwrap_or(usize::MAX);
@@ -172,7 +179,11 @@ impl Generator {
             return Ok(Vec::new());
         }
         let draft = self.draft.get_or_init(|| Draft::new(&self.model));
-        let Some(draft) = draft else { return Ok(Vec::new()) };
+        let draft = match draft {
+            None => return Ok(Vec::new()),
+            Some(Draft::Lookup) => return Ok(looked_up(text, count)),
+            Some(Draft::Int8(draft)) => draft,
+        };
         let (known, mut sampler) = (text.len(), sampler.clone());
         for _ in 0..count {
             let last = *text.last().expect("a prompt is not empty");
@@ -190,25 +201,28 @@ impl Generator {
 #[derive(Debug)]
 struct AcceptanceRate {
     share: f64,
+    /// A draft is worth its while if so many are accepted.
+    enough: f64,
     /// Passes without a draft that are left.
     pause: usize,
 }
 
-impl Default for AcceptanceRate {
-    fn default() -> Self {
-        Self { share: 1.0, pause: 0 }
-    }
-}
-
 impl AcceptanceRate {
-    /// A draft is worth its while if so many are accepted.
-    const ENOUGH: f64 = 0.6;
+    /// Enough of an int8 draft, which reads its weights.
+    const OF_INT8: f64 = 0.6;
+    /// Enough of what is looked up, which costs the model some more rows of a pass.
+    const OF_LOOKUP: f64 = 0.3;
     /// More tokens are drafted if so many are accepted.
     const NEARLY_ALL: f64 = 0.9;
     /// How much the last pass counts.
     const LAST: f64 = 0.1;
     /// Passes until a draft is tried again.
     const PAUSE: usize = 64;
+
+    fn of(model: &Model) -> Self {
+        let enough = if model.is_int8() { Self::OF_LOOKUP } else { Self::OF_INT8 };
+        Self { share: 1.0, enough, pause: 0 }
+    }
 
     /// How many tokens are drafted next.
     fn draft_tokens(&self) -> usize {
@@ -227,8 +241,8 @@ impl AcceptanceRate {
         // What follows a rejected token was not judged.
         let judged = drafted.min(accepted + 1);
         self.share += Self::LAST * (accepted as f64 / judged as f64 - self.share);
-        if self.share < Self::ENOUGH {
-            *self = Self { share: (1.0 + Self::ENOUGH) / 2.0, pause: Self::PAUSE };
+        if self.share < self.enough {
+            (self.share, self.pause) = ((1.0 + self.enough) / 2.0, Self::PAUSE);
         }
     }
 }
@@ -239,7 +253,7 @@ mod tests {
 
     #[test]
     fn drafts_that_are_mostly_rejected_are_left_for_a_while() {
-        let mut rate = AcceptanceRate::default();
+        let mut rate = AcceptanceRate::of(&self.model);
         for _ in 0..100 {
             rate.observe(6, 6);
             assert_eq!(rate.draft_tokens(), 6);

@@ -171,9 +171,9 @@ fn the_loss_of_int8_is_that_of_its_logits() {
 fn int8_writes_and_translates_token_by_token() {
     let model = settings("decoder", "").build(3, &Device::flex()).unwrap().to_int8().unwrap();
     let go_on = |_| std::ops::ControlFlow::Continue(());
-    let generator = Generator::speculative(&model);
+    let generator = Generator::without_draft(&model);
     let written = generator.generate(None, &[1, 2], 12, &Sampling::greedy(), go_on).unwrap();
-    assert_eq!(generator.drafted(), [0, 0], "a model of int8 is its own draft");
+    assert_eq!(generator.drafted(), [0, 0]);
     let mut text = vec![1, 2];
     for token in written {
         let logits = logits(&model, None, &Sequences::from_rows(&[&text]));
@@ -191,4 +191,33 @@ fn int8_writes_and_translates_token_by_token() {
         let alone = beam.search(&model, &row(&rows(2, 7), i)).unwrap();
         assert_eq!(found[0].tokens, alone[0][0].tokens, "source {i}");
     }
+}
+
+#[test]
+fn what_is_looked_up_does_not_change_what_int8_writes() {
+    let (go_on, mut all) = (|_| std::ops::ControlFlow::Continue(()), [0, 0]);
+    for (what, model) in models() {
+        if model.decoder.is_none() {
+            continue;
+        }
+        let model = model.to_int8().unwrap();
+        let source = model.encoder.is_some().then(|| rows(1, 7));
+        for sampling in [
+            Sampling::greedy(),
+            Sampling { temperature: 0.7, seed: 4, ..Sampling::default() },
+            Sampling { top_k: 2, repetition_penalty: 1.2, seed: 5, ..Sampling::default() },
+        ] {
+            let [plain, speculative] =
+                [Generator::without_draft(&model), Generator::speculative(&model)];
+            let [want, found] = [&plain, &speculative].map(|generator| {
+                generator.generate(source.as_ref(), &[1, 2, 3], 40, &sampling, go_on).unwrap()
+            });
+            assert_eq!(found, want, "{what}, {sampling:?}");
+            for (all, more) in all.iter_mut().zip(speculative.drafted()) {
+                *all += more;
+            }
+        }
+    }
+    let [drafted, accepted] = all;
+    assert!(drafted > 1000 && 5 * accepted > drafted, "{accepted} of {drafted} accepted");
 }
