@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn drafts_that_are_mostly_rejected_are_left_for_a_while() {
-        let mut rate = AcceptanceRate::of(&self.model);
+        let mut rate = AcceptanceRate { share: 1.0, enough: AcceptanceRate::OF_INT8, pause: 0 };
         for _ in 0..100 {
             rate.observe(6, 6);
             assert_eq!(rate.draft_tokens(), 6);
