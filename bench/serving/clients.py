@@ -116,13 +116,14 @@ def check_limits():
     expect(answer.usage.completion_tokens == 1, answer)
     first.join()
     waiting.join()
+    expect(len(late) == 4, "all that were late are told so")
 
     late_in_a_stream(complete, **ENDLESS)
     messages = [{"role": "user", "content": "Who is there?"}]
     arguments = ENDLESS | {"model": "chat", "messages": messages}
     del arguments["prompt"]
     late_in_a_stream(client.chat.completions.create, **arguments)
-    refused(openai.InternalServerError, 504, "--deadline", embed, model="words", input=["a" * 15_000] * 256)
+    refused(openai.InternalServerError, 504, "--deadline", embed, model="words", input=["a" * 8_000] * 256)
     expect(complete(model="words", prompt="a", max_tokens=1).usage.completion_tokens == 1, "the server lives on")
     print(f"openai {openai.__version__}: every limit as expected")
 

@@ -138,7 +138,8 @@ TEXT = "But soft, what light through yonder window breaks? It is the east and Ju
 
 def prompt(number):
     """Every third begins like one before it up to some place, every third is new, and every third is short."""
-    own = f"{number:08d}"
+    # In letters, because a model of this text has hardly a digit.
+    own = "".join("abcdefghij"[int(digit)] for digit in f"{number:08d}")
     if number % 3 == 0:
         return TEXT[: 70 + number % 60] + own
     return own + TEXT[: 60 + number % 70] if number % 3 == 1 else "a"

@@ -127,11 +127,22 @@ impl Described {
     pub(crate) fn end(mut self, shared: &Shared) -> (Router<Arc<Shared>>, Value) {
         let mut schemas = self.schemas.take_definitions(true);
         let names = shared.served.iter().map(|served| Value::from(served.name.as_str()));
-        let names: Vec<Value> = names.chain([Value::Null]).collect();
+        let mut names: Vec<Value> = names.collect();
+        // A run that is served alone need not be named.
+        let is_needed = names.len() > 1;
+        if !is_needed {
+            names.push(Value::Null);
+        }
         for schema in schemas.values_mut() {
-            for field in ["/properties/model", "/properties/run"] {
-                if let Some(name) = schema.pointer_mut(field) {
-                    name["enum"] = names.clone().into();
+            for field in ["model", "run"] {
+                let Some(name) = schema.pointer_mut(&format!("/properties/{field}")) else {
+                    continue;
+                };
+                name["enum"] = names.clone().into();
+                let fields = schema.as_object_mut().filter(|_| is_needed);
+                let needed = fields.map(|fields| fields.entry("required").or_insert(json!([])));
+                if let Some(needed) = needed.and_then(Value::as_array_mut) {
+                    needed.push(field.into());
                 }
             }
         }

@@ -167,5 +167,8 @@ fn keys_are_described() {
         assert_eq!(status, 200);
         assert_eq!(document["security"].to_string(), expected);
         assert_eq!(document["paths"]["/health"]["get"]["security"].to_string(), "[]");
+        let schema = &document["components"]["schemas"]["CompletionRequest"];
+        assert_eq!(schema["properties"]["model"]["enum"].to_string(), r#"["bytes",null]"#);
+        assert_eq!(schema["required"].to_string(), r#"["prompt"]"#);
     }
 }

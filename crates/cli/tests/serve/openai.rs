@@ -208,6 +208,14 @@ fn streamed_probabilities_are_those_of_the_whole() {
         let events = server.post("/v1/completions", &request).events();
         for (index, expected) in whole["choices"].as_array().unwrap().iter().enumerate() {
             let told = &expected["logprobs"];
+            let text = expected["text"].as_str().unwrap();
+            assert_eq!(text.starts_with(&prompt), echo, "{index}");
+            let said: String = events
+                .iter()
+                .filter(|event| event["choices"][0]["index"] == index)
+                .filter_map(|event| event["choices"][0]["text"].as_str())
+                .collect();
+            assert_eq!(said, text);
             let offsets = told["text_offset"].as_array().unwrap();
             assert_eq!(offsets.len(), 9 + if echo { prompt.len() } else { 0 });
             for field in ["tokens", "token_logprobs", "top_logprobs", "text_offset"] {

@@ -84,15 +84,17 @@ fn a_thread_that_is_stopped_finishes_first() {
 /// A question that is under way until it is told to end, and the way to tell it.
 fn long_question(engine: &Arc<Engine>) -> (std::thread::JoinHandle<bool>, blocking::Sender<()>) {
     let ((begins, begun), (ends, end)) = (blocking::channel(), blocking::channel::<()>());
-    let engine = engine.clone();
+    let its_engine = engine.clone();
     let asking = std::thread::spawn(move || {
         let question = move |_: &Run| {
             begins.send(()).unwrap();
             let _ = end.recv();
         };
-        wait(engine.ask(soon(), question)).is_ok()
+        wait(its_engine.ask(soon(), question)).is_ok()
     });
     begun.recv().unwrap();
+    // What is under way does not wait.
+    assert_eq!(engine.waiting(), 0);
     (asking, ends)
 }
 

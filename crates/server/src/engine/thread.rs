@@ -208,8 +208,8 @@ impl Thread<'_> {
             }
             match self.waiting.pop_front() {
                 Some(Waiting::Question(question)) => {
-                    question.answer(self.run);
                     self.status.waiting.fetch_sub(1, Ordering::SeqCst);
+                    question.answer(self.run);
                     return;
                 }
                 Some(Waiting::Text(request, out, asked)) => {
@@ -277,12 +277,12 @@ impl Thread<'_> {
         }
         let (job, state) = (text.job, text.state.clone());
         let (cached, told) = (text.cached, std::mem::take(&mut text.told));
-        text.say_read(cached, told);
         for text in self.active.iter_mut().filter(|text| text.job == job) {
             if text.phase == Phase::Following {
                 text.state = state.clone();
             }
             if text.phase != Phase::Done {
+                text.say_read(cached, told.clone());
                 text.phase = Phase::Writing;
                 text.write(&logits, self.tokenizer);
                 self.metrics.first_token(text.asked.elapsed());
