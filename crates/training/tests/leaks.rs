@@ -14,16 +14,19 @@ use whatwhere_transformer::{Mode, Model, Sequences};
 const FAMILIES: [&str; 3] = ["decoder", "encoder", "encoder_decoder"];
 const OBJECTIVES: [&str; 5] = ["next_token", "masked", "translate", "prefix", "classify"];
 
-/// Tokens of a row, and the one of the text, or of each target, that is changed.
+/// Tokens of a row, and the letter of a line that is changed.
 const LENGTH: usize = 16;
 const CHANGED: usize = 7;
 
 /// Joined patterns and those with settings, beside the plain names.
-const JOINED: [&str; 11] = [
+const JOINED: [&str; 14] = [
     "{ kind = 'window', left = 3, right = 2 }",
     "{ kind = 'dilated', left = 2, right = 2, step = 2 }",
     "{ kind = 'and', of = ['causal', 'random'] }",
     "{ kind = 'and', of = ['full', 'global'] }",
+    "{ kind = 'and', of = ['causal', 'document'] }",
+    "{ kind = 'and', of = ['document', { kind = 'window', left = 4, right = 4 }] }",
+    "{ kind = 'and', of = ['causal', { kind = 'or', of = ['document', 'global'] }] }",
     "{ kind = 'or', of = ['causal', 'global'] }",
     "{ kind = 'or', of = ['strided', { kind = 'window', left = 2 }] }",
     "{ kind = 'and', of = ['causal', { kind = 'or', of = ['global', 'prefix'] }] }",
@@ -42,7 +45,7 @@ fn settings(family: &str, objective: &str, attention: &str, more: &str) -> Strin
     };
     // Nothing but the mask stands where a token is to be predicted: BERT's tenth that shows the token itself is a choice.
     let objective = match objective {
-        "masked" => "{ kind = 'masked', share = 0.5, hidden = 1.0, random = 0.0 }".into(),
+        "masked" => "{ kind = 'masked', share = 0.75, hidden = 1.0, random = 0.0 }".into(),
         // Shorter than what stands before the token that is changed.
         "prefix" => "{ kind = 'prefix', share = 0.4 }".into(),
         "classify" => "{ kind = 'classify', classes = ['no', 'yes'] }".into(),
@@ -51,7 +54,7 @@ fn settings(family: &str, objective: &str, attention: &str, more: &str) -> Strin
     format!(
         "[data]\n{source}tokenizer = 'bytes'\nobjective = {objective}\nvalid_share = 0.0\n\
          [model]\nfamily = '{family}'\nwidth = 16\nlayers = 2\n{more}\n\
-         [model.attention]\nheads = 2\n{attention}\n[training]\nbatch = 2\nlength = {LENGTH}"
+         [model.attention]\nheads = 2\n{attention}\n[training]\nbatch = 4\nlength = {LENGTH}"
     )
 }
 
@@ -67,8 +70,9 @@ fn corpora(data: &DataSettings, objective: &str) -> [Corpus; 2] {
             return labeled(data, &[line(false), line(true)], changed);
         }
         if objective != "translate" {
-            let text = line(changed) + &line(false).repeat(3);
-            return Corpus::from_texts(vec![text], data).unwrap();
+            // The second document starts in the first row; no row holds two of its letters that are changed.
+            let texts = vec!["abcd".into(), line(changed).repeat(5)];
+            return Corpus::from_texts(texts, data).unwrap();
         }
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pairs.tsv");
@@ -117,6 +121,7 @@ fn logits(model: &Model, batch: &Batch) -> Vec<f32> {
         sequences
     };
     let mut tokens = sequences(&batch.tokens, batch.length, &batch.lengths);
+    tokens.documents = Some(batch.documents.clone());
     tokens.prefixes = batch.prefixes.clone();
     if batch.labels.is_some() {
         return model
@@ -183,6 +188,7 @@ fn attentions() -> Vec<String> {
 #[test]
 fn no_prediction_changes_with_its_target() {
     let mut accepted = [[0; 5]; 3];
+    let mut packed = [[0; 5]; 3];
     for (f, family) in FAMILIES.into_iter().enumerate() {
         for (o, objective) in OBJECTIVES.into_iter().enumerate() {
             let mut data: Option<[Corpus; 2]> = None;
@@ -197,13 +203,15 @@ fn no_prediction_changes_with_its_target() {
                 let corpora = data.get_or_insert_with(|| corpora(&settings.data, objective));
                 settings.resolve_for(&corpora[0]).unwrap();
                 let model = settings.model.build(1, &Device::flex()).unwrap();
-                // Documents are told to a call by nobody here, and such a call is refused.
-                if attention.contains("document") {
-                    continue;
-                }
                 let far = moved(&settings, corpora, &model).expect("a target was changed");
                 assert_eq!(far, 0.0, "{family}, {objective}: sees its target with {attention}");
                 accepted[f][o] += 1;
+                packed[f][o] += usize::from(attention.contains("document"));
+            }
+            if let (Some(corpora), "next_token" | "masked") = (&data, objective) {
+                let of = settings(family, objective, "", "");
+                let batch = first(&RunSettings::read(&of, &[]).unwrap(), &corpora[0]);
+                assert_eq!(batch.documents[0], [0, 4], "a row has two documents");
             }
         }
     }
@@ -216,6 +224,14 @@ fn no_prediction_changes_with_its_target() {
     assert_eq!([accepted[1][3], accepted[2][3]], [0; 2], "{accepted:?}");
     assert!(accepted[0][4] > 50 && accepted[1][4] > 100, "{accepted:?}");
     assert_eq!(accepted[2][4], 0, "{accepted:?}");
+    // Those that are told where documents start: a prefix is seen across documents, and refuses them.
+    for (f, of_family) in accepted.iter().enumerate() {
+        for (o, accepted) in of_family.iter().enumerate() {
+            let told = packed[f][o];
+            let expected = *accepted > 0 && OBJECTIVES[o] != "prefix";
+            assert_eq!(told > 8, expected, "{} {}: {told}", FAMILIES[f], OBJECTIVES[o]);
+        }
+    }
 }
 
 #[test]
