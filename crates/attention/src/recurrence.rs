@@ -43,7 +43,7 @@ pub(crate) fn split(projected: Tensor<3>, heads: usize) -> Tensor<4> {
 }
 
 /// Vectors of length 1.
-pub(crate) fn unit(x: Tensor<4>) -> Tensor<4> {
+fn unit(x: Tensor<4>) -> Tensor<4> {
     let square = x.clone().powi_scalar(2).sum_dim(3);
     x / (square + EPSILON).sqrt()
 }
@@ -139,6 +139,10 @@ fn form(mix: Mix, q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, fused: bool) -> Resu
         }
         .unwrap_or_else(|| rotation::composed(&rotation::alone(call), &q, &k));
         formed = Formed { q, k, v, gates };
+    }
+    if formed.gates.beta.is_some() {
+        // What overwrites must not be longer than 1, or the state grows without bound; positions can make it longer.
+        (formed.q, formed.k) = (unit(formed.q), unit(formed.k));
     }
     if let Some(ends) = key_lengths {
         let counts = ends.iter().map(|end| end.saturating_sub(call.first_key));

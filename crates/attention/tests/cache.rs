@@ -405,3 +405,21 @@ fn a_cache_of_another_layer_and_patterns_that_look_ahead_are_refused() {
         "{error}"
     );
 }
+
+#[test]
+fn what_the_delta_rule_overwrites_stays_bounded_under_every_rotation() {
+    let device = Device::flex();
+    for mixing in ["delta", "gated_delta"] {
+        for position in ["none", "rotary", "polar"] {
+            let text = format!(
+                "width = 64\nheads = 2\nposition = '{position}'\nmixing = {{ kind = '{mixing}', norm = false }}"
+            );
+            let layer = AttentionSettings::from_toml(&text).unwrap().build(&device).unwrap();
+            let x = Tensor::random([1, 256, 64], Distribution::Normal(0.0, 1.0), &device);
+            let out = values(layer.forward(Input::new(x)).unwrap());
+            let most =
+                out.iter().fold(0.0f32, |most, x| if x.abs() <= most { most } else { x.abs() });
+            assert!(most < 10.0, "{mixing}, {position}: {most}");
+        }
+    }
+}

@@ -5,7 +5,7 @@ use super::MixingSettings;
 use crate::heads::Heads;
 
 /// Delta rule: a key's value is overwritten, `S = S + β k (v − Sᵀ k)ᵀ`, `out = Sᵀ q / √head_dim`, with `β = σ(w·x)` for each key
-/// head, and queries and keys of length 1. Positions that rotate turn queries and keys.
+/// head, and queries and keys of length 1, after positions that rotate have turned them.
 /// Yang et al. 2024, <https://arxiv.org/abs/2406.06484>. Causal. Sharper retrieval than sums, from a state of the same size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -57,7 +57,7 @@ mod layer {
         heads::Heads,
         mixing::{Mix, MixingLayer, State},
         projected::Project,
-        recurrence::{self, Gates, normed, unit},
+        recurrence::{self, Gates, normed},
     };
 
     /// The delta rule at work.
@@ -91,7 +91,6 @@ mod layer {
             k: Tensor<4>,
             v: Tensor<4>,
         ) -> Result<Tensor<4>, Error> {
-            let [q, k] = [q, k].map(unit);
             Ok(normed(recurrence::attend(mix, q, k, v)?, self.norm))
         }
 
@@ -107,7 +106,6 @@ mod layer {
             k: Tensor<4>,
             v: Tensor<4>,
         ) -> Result<Tensor<4>, Error> {
-            let [q, k] = [q, k].map(unit);
             Ok(normed(recurrence::step(mix, state, q, k, v)?, self.norm))
         }
     }

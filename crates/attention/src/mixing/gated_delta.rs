@@ -5,7 +5,7 @@ use super::MixingSettings;
 use crate::heads::Heads;
 
 /// Gated delta rule: the delta rule on a state that forgets, `S = α S + β k (v − α Sᵀ k)ᵀ`, with `α = exp(−rate · softplus(w·x + b))`
-/// and `β = σ(u·x)` for each key head, and queries and keys of length 1. Positions that rotate turn queries and keys.
+/// and `β = σ(u·x)` for each key head, and queries and keys of length 1, after positions that rotate have turned them.
 /// Yang et al. 2024, <https://arxiv.org/abs/2412.06464>. Causal. Forgets what is over, and overwrites what a key held.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -60,7 +60,7 @@ mod layer {
         heads::Heads,
         mixing::{Mix, MixingLayer, State},
         projected::Project,
-        recurrence::{self, Gates, normed, unit},
+        recurrence::{self, Gates, normed},
     };
 
     /// Rates of the first and the last head, and steps, as Mamba draws them from: spread evenly over the heads.
@@ -127,7 +127,6 @@ mod layer {
             k: Tensor<4>,
             v: Tensor<4>,
         ) -> Result<Tensor<4>, Error> {
-            let [q, k] = [q, k].map(unit);
             Ok(normed(recurrence::attend(mix, q, k, v)?, self.norm))
         }
 
@@ -143,7 +142,6 @@ mod layer {
             k: Tensor<4>,
             v: Tensor<4>,
         ) -> Result<Tensor<4>, Error> {
-            let [q, k] = [q, k].map(unit);
             Ok(normed(recurrence::step(mix, state, q, k, v)?, self.norm))
         }
     }
