@@ -79,6 +79,119 @@ fn with_words(fixture_name: &str, to: &Path, words: impl Fn(usize) -> String, fr
     std::fs::write(to.join("tokenizer.json"), tokenizer.to_string()).unwrap();
 }
 
+/// Every verb that reads text says so where its tokenizer has more tokens than the model, as Gemma's own files have.
+#[test]
+fn tokens_that_the_model_does_not_have_are_refused_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let more = |id: usize| if id == 66 { "[MASK]".into() } else { format!("w{id}") };
+    for name in ["bert", "llama", "marian"] {
+        let model = at(&format!("{name}-model"));
+        with_words(&format!("families/{name}"), Path::new(&model), more, "null");
+        let path = Path::new(&model).join("tokenizer.json");
+        let mut tokenizer: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        tokenizer["model"]["vocab"]["beyond"] = 70.into();
+        tokenizer["added_tokens"] = serde_json::json!([{
+            "id": 66, "content": "[MASK]", "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true,
+        }]);
+        std::fs::write(&path, tokenizer.to_string()).unwrap();
+        let said =
+            serde_json::json!({ "mask_token": "[MASK]", "bos_token": "w0", "eos_token": "w2" });
+        std::fs::write(Path::new(&model).join("tokenizer_config.json"), said.to_string()).unwrap();
+        let imported = run(&["import", &model, "--out", &at(name)], "");
+        assert!(imported.status.success(), "{}", text(&imported.stderr));
+    }
+    let (bert, llama, marian) = (at("bert"), at("llama"), at("marian"));
+    let (int8, page) = (at("int8"), at("page"));
+    let quantized = run(&["quantize", &llama, "--out", &int8], "");
+    assert!(quantized.status.success(), "{}", text(&quantized.stderr));
+    let cases: [&[&str]; 7] = [
+        &["embed", &bert],
+        &["fill", &bert, "w5 beyond [MASK]"],
+        &["generate", &llama, "w5 beyond"],
+        &["generate", &int8, "w5 beyond"],
+        &["translate", &marian],
+        &["show", "attention", &llama, "--text", "w5 beyond", "--out", &page],
+        &["show", "split", &llama, "--text", "w5 beyond", "--out", &page],
+    ];
+    for arguments in cases {
+        let output = run(arguments, "w5 beyond\n");
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        let words = "token 70 is unknown to the model, which has 67";
+        assert!(said.contains(words) && !said.contains("panicked"), "{arguments:?}: {said}");
+    }
+}
+
+/// The error names the file of the model, and nothing is left of the run.
+#[test]
+fn a_broken_tokenizer_leaves_no_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    with_words("families/llama", Path::new(&at("model")), |id| format!("w{id}"), "null");
+    let path = Path::new(&at("model")).join("tokenizer.json");
+    std::fs::write(&path, "{\"version\": \"1.0\", \"model\": {\"type\": \"Unheard\"}}").unwrap();
+    let refused = run(&["import", &at("model"), "--out", &at("run")], "");
+    let said = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains(path.to_str().unwrap()) && !said.contains(&at("run")), "{said}");
+    assert!(!Path::new(&at("run")).exists());
+}
+
+#[test]
+fn a_tokenizer_that_is_not_read_is_named_with_the_way_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    with_words("families/t5", Path::new(&at("model")), |id| format!("w{id}"), "null");
+    std::fs::remove_file(Path::new(&at("model")).join("tokenizer.json")).unwrap();
+    std::fs::write(Path::new(&at("model")).join("spiece.model"), "pieces").unwrap();
+    let imported = run(&["import", &at("model"), "--out", &at("run")], "");
+    let (out, said) = (text(&imported.stdout), text(&imported.stderr));
+    assert!(imported.status.success(), "{said}");
+    assert!(out.contains("without a tokenizer, because spiece.model is not read"), "{out}");
+    assert!(
+        said.contains("AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"),
+        "{said}"
+    );
+    let imported = run(&["import", &at("model"), "--out", &at("other"), "--json"], "");
+    let summary: serde_json::Value = serde_json::from_slice(&imported.stdout).unwrap();
+    assert_eq!(summary["unread_tokenizer"], "spiece.model");
+}
+
+/// A vector of as many tokens as there are positions, what the tokenizer puts after a text among them.
+#[test]
+fn texts_beyond_the_positions_are_cut_with_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    with_words("families/bert", Path::new(&at("model")), |id| format!("w{id}"), "null");
+    std::fs::remove_file(Path::new(&at("model")).join("tokenizer.json")).unwrap();
+    let first = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"].map(String::from).into_iter();
+    let list: String =
+        first.chain((5..67).map(|id| format!("w{id}"))).map(|word| word + "\n").collect();
+    std::fs::write(Path::new(&at("model")).join("vocab.txt"), list).unwrap();
+    let config: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(fixture("families/bert/config.json")).unwrap())
+            .unwrap();
+    let positions = config["max_position_embeddings"].as_u64().unwrap() as usize;
+    let imported = run(&["import", &at("model"), "--out", &at("run")], "");
+    assert!(imported.status.success(), "{}", text(&imported.stderr));
+    let words = |count: usize| (0..count).map(|i| format!("w{} ", 5 + i % 50)).collect::<String>();
+    let (run_folder, long) = (at("run"), words(positions + 20));
+    let both = run(&["embed", &run_folder, "--json"], &format!("w7 w8\n{long}\n"));
+    let said = text(&both.stderr);
+    assert!(both.status.success(), "{said}");
+    let words_of_it = format!(
+        "warning: line 2 has {} tokens, the model knows {positions} positions",
+        positions + 22
+    );
+    assert!(said.contains(&words_of_it) && !said.contains("line 1"), "{said}");
+    let fits = run(&["embed", &run_folder, "--json"], &format!("{}\n", words(positions - 2)));
+    assert!(fits.stderr.is_empty(), "{}", text(&fits.stderr));
+    assert_eq!(text(&both.stdout).lines().nth(1), text(&fits.stdout).lines().next());
+}
+
 /// Words of a model whose last tokens are languages.
 fn word(id: usize) -> String {
     match id {

@@ -7,8 +7,9 @@ use whatwhere_transformer::{ModelSettings, Parameter, Site};
 use crate::{
     Error,
     error::Result,
-    table::{Names, Row, at, fits},
-    tensors::{Array, Tensors},
+    places::attentions,
+    table::{Fill, Names, Row, at, fits},
+    tensors::{Array, Tensors, count},
     turn::{Heads, Turn},
 };
 
@@ -40,7 +41,20 @@ impl Source for BTreeMap<String, Array> {
     }
 }
 
-/// Our model's parameters from their tensors; `each` hears how many of how many are done.
+/// A tensor of theirs, which may be one for each head, and what is made of it.
+struct Step<'a> {
+    row: &'a Row,
+    theirs: String,
+    parts: Vec<String>,
+    /// Groups of names of ours, each of all of the tensor.
+    ours: Vec<Vec<String>>,
+}
+
+/// Values beyond what a file holds that a model may have: fills, and tensors that are copied to every layer.
+const MORE: usize = 1 << 20;
+
+/// Our model's parameters from their tensors; `each` hears how many of how many are done. Nothing is made before it is known
+/// that every tensor is there, and that they are as large as the settings ask for.
 pub(crate) fn take(
     names: &Names,
     source: &impl Source,
@@ -48,63 +62,34 @@ pub(crate) fn take(
     each: &mut dyn FnMut(usize, usize),
 ) -> Result<Vec<Parameter>> {
     let there = source.shapes();
+    fits_at_all(settings, &there)?;
     let wanted: BTreeMap<String, Vec<usize>> = settings.shapes()?.into_iter().collect();
+    let (steps, fills) = steps(names, &there, settings, &wanted)?;
+    bounded(&steps, &there, &wanted)?;
     let mut taken: BTreeMap<String, Parameter> = BTreeMap::new();
     let mut used: BTreeSet<String> = BTreeSet::new();
-    let mut missing: BTreeMap<String, String> = BTreeMap::new();
-    for row in &names.0 {
-        for (theirs, groups) in pairs(row, settings) {
-            let parts: Vec<String> = match theirs.contains("{h}") {
-                false => vec![theirs.clone()],
-                true => (0..)
-                    .map(|head| theirs.replace("{h}", &head.to_string()))
-                    .take_while(|name| there.contains_key(name.as_str()))
-                    .collect(),
-            };
-            let is_there = parts.first().is_some_and(|name| there.contains_key(name.as_str()));
-            let asked: Vec<Vec<String>> = groups
-                .into_iter()
-                .filter(|ours| ours.iter().all(|name| wanted.contains_key(name)))
-                .collect();
-            if let Some(fill) = &row.fill {
-                for name in asked.into_iter().flatten() {
-                    if taken.contains_key(&name) {
-                        continue;
-                    }
-                    let shape = wanted[&name].clone();
-                    let count = shape.iter().product();
-                    let values = fill.iter().copied().cycle().take(count).collect();
-                    taken.insert(name.clone(), Parameter { name, shape, values });
-                }
-                continue;
+    for Step { row, theirs, parts, ours } in steps {
+        let mut array = source.read(&parts[0])?;
+        for part in &parts[1..] {
+            let Array { shape, values } = source.read(part)?;
+            // One without sizes is refused for its shape.
+            if let Some(rows) = array.shape.first_mut() {
+                *rows += shape.first().copied().unwrap_or(0);
             }
-            if !is_there {
-                let names = asked.into_iter().flatten();
-                missing.extend(names.map(|name| (name, theirs.clone())));
-                continue;
-            }
-            if asked.is_empty() {
-                continue;
-            }
-            let mut array = source.read(&parts[0])?;
-            for part in &parts[1..] {
-                let Array { shape, values } = source.read(part)?;
-                array.shape[0] += shape.first().copied().unwrap_or(0);
-                array.values.extend(values);
-            }
-            used.extend(parts);
-            for ours in asked {
-                for parameter in turn(row, &theirs, &array, &ours, settings, &wanted)? {
-                    taken.insert(parameter.name.clone(), parameter);
-                }
-            }
-            each(taken.len(), wanted.len());
+            array.values.extend(values);
         }
+        used.extend(parts);
+        for ours in ours {
+            for parameter in turn(row, &theirs, &array, &ours, settings, &wanted)? {
+                taken.insert(parameter.name.clone(), parameter);
+            }
+        }
+        each(taken.len(), wanted.len());
     }
-    if let Some((name, shape)) = wanted.iter().find(|(name, _)| !taken.contains_key(*name)) {
-        let theirs = missing.get(name).cloned().unwrap_or_else(|| format!("for {name}"));
-        let expected = format!("one for {name}, whose shape is {shape:?}");
-        return Err(Error::tensor(theirs, "nothing", expected));
+    for (name, fill) in fills {
+        let shape = wanted[&name].clone();
+        let values = fill.values(shape.iter().product());
+        taken.entry(name.clone()).or_insert(Parameter { name, shape, values });
     }
     let spare = |name: &str| names.0.iter().any(|row| row.spare && fits(&row.theirs, name));
     if let Some((name, shape)) =
@@ -114,6 +99,111 @@ pub(crate) fn take(
         return Err(Error::tensor(*name, format!("shape {shape:?}"), expected));
     }
     Ok(taken.into_values().collect())
+}
+
+/// What is read, and what is filled in. Refuses a model of which a tensor is missing.
+fn steps<'a>(
+    names: &'a Names,
+    there: &BTreeMap<&str, &[usize]>,
+    settings: &ModelSettings,
+    wanted: &BTreeMap<String, Vec<usize>>,
+) -> Result<(Vec<Step<'a>>, Vec<(String, Fill)>)> {
+    let (mut steps, mut fills) = (Vec::new(), Vec::new());
+    let mut made: BTreeSet<String> = BTreeSet::new();
+    let mut missing: BTreeMap<String, String> = BTreeMap::new();
+    for row in &names.0 {
+        for (theirs, groups) in pairs(row, settings) {
+            let ours: Vec<Vec<String>> = groups
+                .into_iter()
+                .filter(|ours| ours.iter().all(|name| wanted.contains_key(name)))
+                .collect();
+            if let Some(fill) = row.fill {
+                made.extend(ours.iter().flatten().cloned());
+                fills.extend(ours.into_iter().flatten().map(|name| (name, fill)));
+                continue;
+            }
+            let parts: Vec<String> = match theirs.contains("{h}") {
+                false => vec![theirs.clone()],
+                true => (0..)
+                    .map(|head| theirs.replace("{h}", &head.to_string()))
+                    .take_while(|name| there.contains_key(name.as_str()))
+                    .collect(),
+            };
+            if !parts.first().is_some_and(|name| there.contains_key(name.as_str())) {
+                missing.extend(ours.into_iter().flatten().map(|name| (name, theirs.clone())));
+            } else if !ours.is_empty() {
+                made.extend(ours.iter().flatten().cloned());
+                steps.push(Step { row, theirs, parts, ours });
+            }
+        }
+    }
+    match wanted.iter().find(|(name, _)| !made.contains(*name)) {
+        None => Ok((steps, fills)),
+        Some((name, shape)) => {
+            let theirs = missing.get(name).cloned().unwrap_or_else(|| format!("for {name}"));
+            let expected = format!("one for {name}, whose shape is {shape:?}");
+            Err(Error::tensor(theirs, "nothing", expected))
+        }
+    }
+}
+
+/// The values of all tensors.
+fn held(there: &BTreeMap<&str, &[usize]>) -> usize {
+    let counts = there.values().map(|shape| count(shape).unwrap_or(usize::MAX));
+    counts.fold(0, usize::saturating_add)
+}
+
+/// Refuses sizes that no model of so few values has, before a list of all its parameters is made of them: every attention
+/// has more than one value for each channel of the stream and of its heads.
+fn fits_at_all(settings: &ModelSettings, there: &BTreeMap<&str, &[usize]>) -> Result<()> {
+    let all = attentions(settings);
+    let channels = |Heads { heads, head_dim, .. }: Heads| heads.saturating_mul(head_dim);
+    let each = all.iter().map(|place| channels(place.heads).max(settings.width));
+    let held = held(there);
+    let is_beyond = |count: usize| count > held;
+    let count = there.len();
+    // The output's bias is made with the list; the table of embeddings has a row for each of its values.
+    if settings.output_bias && is_beyond(settings.vocabulary) {
+        let vocabulary = settings.vocabulary;
+        return Err(Error::Refused(format!(
+            "the model is said to have {vocabulary} tokens, and its files hold {held} values in {count} tensors, fewer than one for each"
+        )));
+    }
+    if !is_beyond(each.fold(0, usize::saturating_add)) {
+        return Ok(());
+    }
+    let (layers, width) = (all.len(), settings.width);
+    let Heads { heads, head_dim, .. } = all[0].heads;
+    Err(Error::Refused(format!(
+        "the model is said to have {layers} attentions of width {width} with {heads} heads of {head_dim} channels, and its \
+         files hold {held} values in {count} tensors, fewer than one for each channel"
+    )))
+}
+
+/// Refuses a model whose parameters are many more than its files hold; a tensor of another shape than it should have is named.
+fn bounded(
+    steps: &[Step],
+    there: &BTreeMap<&str, &[usize]>,
+    wanted: &BTreeMap<String, Vec<usize>>,
+) -> Result<()> {
+    let asked = wanted.values().map(|shape| count(shape).unwrap_or(usize::MAX));
+    let (asked, held) = (asked.fold(0, usize::saturating_add), held(there));
+    if asked <= held.saturating_mul(4).saturating_add(MORE) {
+        return Ok(());
+    }
+    for Step { row, theirs, parts, ours } in steps.iter().filter(|step| step.parts.len() == 1) {
+        for ours in ours {
+            let shapes: Vec<&[usize]> = ours.iter().map(|name| &wanted[name][..]).collect();
+            let (found, expected) = (there[parts[0].as_str()], their_shape(row, &shapes));
+            if let Some(expected) = expected.filter(|expected| expected != found) {
+                let (found, expected) = (format!("shape {found:?}"), format!("shape {expected:?}"));
+                return Err(Error::tensor(theirs, found, expected));
+            }
+        }
+    }
+    Err(Error::Refused(format!(
+        "the model is said to have {asked} values, and its files hold {held}, expected about as many"
+    )))
 }
 
 /// A row for each layer: the name of theirs, and the groups of names of ours that it makes.

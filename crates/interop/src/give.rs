@@ -12,7 +12,7 @@ use crate::{
     Error,
     error::Result,
     exchange::{heads, pairs},
-    table::{Names, Row},
+    table::{Fill, Names, Row},
     tensors::Array,
     turn::{Heads, Split, Turn},
 };
@@ -76,7 +76,7 @@ pub(crate) fn plan(names: &Names, ours: &Ours, settings: &ModelSettings) -> Resu
                     continue;
                 }
                 if let Some(fill) = &row.fill {
-                    filled(fill, &group, ours, &said)?;
+                    filled(*fill, &group, ours, &said)?;
                     said.extend(group);
                     continue;
                 }
@@ -113,11 +113,13 @@ pub(crate) fn plan(names: &Names, ours: &Ours, settings: &ModelSettings) -> Resu
 }
 
 /// Holds parameters that the family does not have against the values it takes for granted.
-fn filled(fill: &[f32], group: &[String], ours: &Ours, said: &BTreeSet<String>) -> Result<()> {
+fn filled(fill: Fill, group: &[String], ours: &Ours, said: &BTreeSet<String>) -> Result<()> {
     for name in group.iter().filter(|name| !said.contains(*name)) {
         let values = ours.values(name);
-        if !values.iter().eq(fill.iter().cycle().take(values.len())) {
-            let reason = format!("learned values, and the family has {:?} there", fill[0]);
+        let fixed = fill.values(values.len());
+        if values != fixed {
+            let first = fixed.first().copied().unwrap_or_default();
+            let reason = format!("learned values, and the family has {first:?} there");
             return Err(Error::Refused(format!("{name}: {reason}")));
         }
     }

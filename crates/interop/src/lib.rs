@@ -38,7 +38,12 @@ pub use onnx::to_onnx;
 struct Model {
     settings: ModelSettings,
     parameters: Vec<Parameter>,
-    tokenizer: Option<String>,
+    /// A `tokenizer.json`, and the file that it is or was made of.
+    tokenizer: Option<(PathBuf, String)>,
+    /// The file of a tokenizer that is not read.
+    unread: Option<String>,
+    /// Special tokens that it does not have.
+    unknown: Vec<String>,
     imported: Imported,
     /// The files it came from.
     files: Vec<PathBuf>,
@@ -57,6 +62,10 @@ pub struct Summary {
     pub vocabulary: usize,
     /// Whether it brought a tokenizer.
     pub tokenizer: bool,
+    /// The file of a tokenizer that it brought and that is not read, such as `spiece.model`.
+    pub unread_tokenizer: Option<String>,
+    /// Special tokens of its files that it does not have, and that were left out, such as `bos_token_id = 50256`.
+    pub unknown_tokens: Vec<String>,
 }
 
 /// Reads a model folder as transformers writes it, or a GGUF file, and writes it as a run folder, which must not hold a run yet; `each`
@@ -70,15 +79,26 @@ pub fn import(path: &Path, out: &Path, each: &mut dyn FnMut(usize, usize)) -> Re
         true => gguf::read(path, each)?,
         false => huggingface::read(path, each)?,
     };
+    if let Some((path, text)) = &model.tokenizer {
+        whatwhere_data::Tokenizer::from_json(text.as_bytes())
+            .map_err(|e| Error::content(path, e))?;
+    }
     model.imported.hash_files(&model.files)?;
-    let Model { settings, parameters, tokenizer, imported, .. } = model;
+    let Model { settings, parameters, tokenizer, unread, unknown, imported, .. } = model;
     let summary = Summary {
         run: out.into(),
         family: imported.family.clone(),
         parameters: parameters.iter().map(|parameter| parameter.values.len()).sum(),
         vocabulary: settings.vocabulary,
         tokenizer: tokenizer.is_some(),
+        unread_tokenizer: unread,
+        unknown_tokens: unknown,
     };
-    imported.save(&folder, settings, &parameters, tokenizer.as_deref())?;
+    imported.save(
+        &folder,
+        settings,
+        &parameters,
+        tokenizer.as_ref().map(|(_, text)| text.as_str()),
+    )?;
     Ok(summary)
 }

@@ -18,10 +18,38 @@ pub(crate) struct Row {
     pub(crate) split: Option<Split>,
     /// Turns of each part.
     pub(crate) after: Vec<Turn>,
-    /// The value or values that take the place of a tensor they do not have.
-    pub(crate) fill: Option<Vec<f32>>,
+    /// What takes the place of a tensor they do not have.
+    pub(crate) fill: Option<Fill>,
     /// Whether a file may have it although the model does not ask for it.
     pub(crate) spare: bool,
+}
+
+/// Values of ours that they do not store.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Fill {
+    /// One value everywhere.
+    Value(f32),
+    /// ALiBi's slopes, one for each head.
+    Slopes,
+}
+
+impl Fill {
+    /// So many values.
+    pub(crate) fn values(self, count: usize) -> Vec<f32> {
+        match self {
+            Self::Value(value) => vec![value; count],
+            Self::Slopes => alibi_slopes(count),
+        }
+    }
+}
+
+/// ALiBi's slopes by Press, as BLOOM and MPT compute them: powers of 2^(−8/n) for n heads, and for the heads beyond a power
+/// of two every other slope of twice as many.
+fn alibi_slopes(heads: usize) -> Vec<f32> {
+    let powers =
+        |count: usize| (1..=count).map(move |i| 2f64.powf(-8.0 * i as f64 / count as f64) as f32);
+    let whole = if heads.is_power_of_two() { heads } else { heads.next_power_of_two() / 2 };
+    powers(whole).chain(powers(2 * whole).step_by(2).take(heads - whole)).collect()
 }
 
 /// All rows of a family.
@@ -112,12 +140,12 @@ impl Names {
 
     /// A parameter of ours that they do not have.
     pub(crate) fn fill(self, ours: &str, value: f32) -> Self {
-        self.fill_with(ours, vec![value])
+        self.fill_with(ours, Fill::Value(value))
     }
 
     /// Values of ours that they compute.
-    pub(crate) fn fill_with(mut self, ours: &str, values: Vec<f32>) -> Self {
-        self.0.push(Row { ours: vec![ours.into()], fill: Some(values), ..Row::default() });
+    pub(crate) fn fill_with(mut self, ours: &str, fill: Fill) -> Self {
+        self.0.push(Row { ours: vec![ours.into()], fill: Some(fill), ..Row::default() });
         self
     }
 
@@ -143,5 +171,17 @@ pub(crate) fn fits(pattern: &str, name: &str) -> bool {
                 !layer.is_empty() && layer.bytes().all(|byte| byte.is_ascii_digit())
             })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slopes_of_six_heads_are_those_of_four_and_two_between() {
+        let want = [0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125];
+        assert_eq!(Fill::Slopes.values(6), want);
+        assert_eq!(Fill::Slopes.values(2), [0.0625, 0.00390625]);
     }
 }

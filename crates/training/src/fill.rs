@@ -1,7 +1,7 @@
 //! An encoder that is asked: words for blanks, and a vector for a text.
 
 use burn::tensor::activation;
-use whatwhere_transformer::{Family, Mode, Pooling, Sequences};
+use whatwhere_transformer::{Family, Mode, Pooling, Sequences, Site};
 
 use crate::{BLANK, Error, Filling, Run};
 
@@ -60,20 +60,46 @@ impl Run {
 
     /// Puts around the tokens of a text what its tokenizer puts around any.
     fn frame(&self, tokens: &mut Vec<u32>, positions: &mut [usize]) -> Result<(), Error> {
-        let framed = self.encode("")?;
-        // What a tokenizer puts around nothing: as much of it before the text as it begins with.
-        let tokenizer = self.tokenizer()?;
-        let begins = framed.iter().take_while(|token| !tokenizer.ends(**token)).count();
-        let begins = if framed.len() > 1 { begins.clamp(1, framed.len() - 1) } else { begins };
-        tokens.splice(..0, framed[..begins].iter().copied());
-        tokens.extend(&framed[begins..]);
-        positions.iter_mut().for_each(|position| *position += begins);
+        let [before, after] = self.frames()?;
+        tokens.splice(..0, before.iter().copied());
+        tokens.extend(&after);
+        positions.iter_mut().for_each(|position| *position += before.len());
         Ok(())
     }
 
-    /// One vector for a text, made of the last layer's states; of length 1 if it is to be normalized.
+    /// What a tokenizer puts before and after a text: of what it puts around nothing, as much before as it begins with.
+    fn frames(&self) -> Result<[Vec<u32>; 2], Error> {
+        let mut framed = self.encode("")?;
+        let tokenizer = self.tokenizer()?;
+        let begins = framed.iter().take_while(|token| !tokenizer.ends(**token)).count();
+        let begins = if framed.len() > 1 { begins.clamp(1, framed.len() - 1) } else { begins };
+        let after = framed.split_off(begins);
+        Ok([framed, after])
+    }
+
+    /// One vector for a text, made of the last layer's states; of length 1 if it is to be normalized. A text that is longer
+    /// than the model's table of positions is cut ([`Self::encode_to_embed`]).
     pub fn embed(&self, text: &str, pooling: Pooling, normalize: bool) -> Result<Vec<f32>, Error> {
-        self.embed_tokens(self.encode(text)?, pooling, normalize)
+        self.embed_tokens(self.encode_to_embed(text)?.0, pooling, normalize)
+    }
+
+    /// The tokens of a text of which a vector is made, and how many it has: more, if the model has a table of fewer positions.
+    /// What the tokenizer puts after a text stands after what is left of it, too.
+    pub fn encode_to_embed(&self, text: &str) -> Result<(Vec<u32>, usize), Error> {
+        let mut tokens = self.encode(text)?;
+        let found = tokens.len();
+        let site =
+            if self.model().family() == Family::Decoder { Site::Decoder } else { Site::Encoder };
+        let own = self.settings.model.attention(site, 0).ok();
+        let positions =
+            own.and_then(|own| own.position.iter().filter_map(|position| position.limit()).min());
+        if let Some(positions) = positions.filter(|positions| *positions < found) {
+            let [_, after] = self.frames()?;
+            let after = if tokens.ends_with(&after) { after } else { Vec::new() };
+            tokens.truncate(positions.saturating_sub(after.len()));
+            tokens.extend(after);
+        }
+        Ok((tokens, found))
     }
 
     /// The same for tokens, which are in the vocabulary.

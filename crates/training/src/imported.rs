@@ -128,12 +128,15 @@ impl Imported {
         tokenizer: Option<&str>,
     ) -> Result<(), Error> {
         let path = folder.path();
+        // What cannot be read is refused before anything is written.
+        let settings = self.settings(model)?;
+        if let Some(text) = tokenizer {
+            Tokenizer::from_json(text.as_bytes())?;
+        }
         fs::create_dir_all(path).map_err(Error::file(path, "created"))?;
         let mut metadata = BTreeMap::from([("step".into(), "0".into())]);
         if let Some(text) = tokenizer {
             files::replace(&folder.tokenizer(), |out| out.write_all(text.as_bytes()))?;
-            // What cannot be read is refused before there is a run.
-            Tokenizer::load(&folder.tokenizer())?;
             metadata.insert(saving::TOKENIZER.into(), hash::of_bytes(text.as_bytes()));
         }
         let arrays = parameters.iter().map(Array::from).collect();
@@ -142,7 +145,7 @@ impl Imported {
         files::replace(&folder.import(), |out| writeln!(out, "{text}"))?;
         folder.save_format()?;
         // Last: with it there is a run.
-        folder.save_settings(&self.settings(model)?)
+        folder.save_settings(&settings)
     }
 
     /// The settings of a run: the model's, and data to be named by whoever evaluates it or trains it further.

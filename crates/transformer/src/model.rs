@@ -280,13 +280,17 @@ impl Model {
         decoder.forward(x, first, &mut pass, states, int8.map(|int8| &int8.decoder[..]))
     }
 
-    /// [`Self::embed`] of tokens whose types are known.
+    /// [`Self::embed`] of tokens that are in the vocabulary and whose types are known.
     pub(crate) fn checked_embed(&self, tokens: &Sequences, path: Path) -> Result<Tensor<3>, Error> {
+        self.check_ids(tokens)?;
         self.check_types(tokens)?;
         Ok(self.embed(tokens, path))
     }
 
     /// Embeddings of tokens and their types, `[batch, length, embedding width]`, before positions are added.
+    ///
+    /// # Panics
+    /// If a token is outside the vocabulary.
     pub fn embed(&self, tokens: &Sequences, path: Path) -> Tensor<3> {
         let int8 = self.int8.as_ref().and_then(|int8| int8.embedding.as_ref());
         let x = match int8.filter(|_| path != Path::Composed) {
@@ -311,6 +315,17 @@ impl Model {
             let rows: Vec<i32> = rows.into_iter().map(|row| row as i32).collect();
             table.forward(Tensor::from_data(TensorData::new(rows, dims), &self.device()))
         })
+    }
+
+    /// A tokenizer may have more tokens than the model, as those of Gemma do.
+    fn check_ids(&self, tokens: &Sequences) -> Result<(), Error> {
+        let vocabulary = self.settings.vocabulary;
+        match tokens.ids.iter().find(|id| **id as usize >= vocabulary) {
+            None => Ok(()),
+            Some(id) => Err(Error::Input(format!(
+                "token {id} is unknown to the model, which has {vocabulary}"
+            ))),
+        }
     }
 
     fn check_types(&self, tokens: &Sequences) -> Result<(), Error> {

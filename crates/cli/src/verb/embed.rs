@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use whatwhere_training::Pooling;
 
-use crate::verb::weights::Computed;
+use crate::{say::say, verb::weights::Computed};
 
 /// What makes the vectors.
 #[derive(Args, Clone, Debug)]
@@ -44,8 +44,15 @@ pub(crate) fn run(args: &Embed) -> anyhow::Result<()> {
         Pool::Last => Pooling::Last,
     };
     let mut out = BufWriter::new(io::stdout());
-    for line in io::stdin().lock().lines() {
-        let vector = run.embed(&line?, pooling, args.normalize)?;
+    for (number, line) in io::stdin().lock().lines().enumerate() {
+        let (tokens, found) = run.encode_to_embed(&line?)?;
+        if tokens.len() < found {
+            let (line, positions) = (number + 1, tokens.len());
+            say!(
+                "warning: line {line} has {found} tokens, the model knows {positions} positions; its vector is of the first {positions}"
+            );
+        }
+        let vector = run.embed_tokens(tokens, pooling, args.normalize)?;
         if args.json {
             writeln!(out, "{}", json!({ "embedding": vector }))?;
         } else {

@@ -9,7 +9,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use whatwhere_interop::Error;
 
-use crate::failure::Failure;
+use crate::{failure::Failure, say::say};
 
 /// What to import, and where to.
 #[derive(Args, Clone, Debug)]
@@ -50,7 +50,11 @@ pub(crate) fn run(args: &Import) -> anyhow::Result<()> {
         writeln!(out, "{}", serde_json::to_string(&summary)?)?;
         return Ok(());
     }
-    let tokenizer = if summary.tokenizer { "with its tokenizer" } else { "without a tokenizer" };
+    let tokenizer = match (&summary.unread_tokenizer, summary.tokenizer) {
+        (_, true) => "with its tokenizer".into(),
+        (None, _) => "without a tokenizer".into(),
+        (Some(file), _) => format!("without a tokenizer, because {file} is not read"),
+    };
     writeln!(
         out,
         "{}: {} of {} parameters, {} tokens, {tokenizer}",
@@ -59,5 +63,14 @@ pub(crate) fn run(args: &Import) -> anyhow::Result<()> {
         summary.parameters,
         summary.vocabulary
     )?;
+    if !summary.unknown_tokens.is_empty() {
+        let (all, vocabulary) = (summary.unknown_tokens.join(", "), summary.vocabulary);
+        say!("warning: outside the vocabulary of {vocabulary}, and left out: {all}");
+    }
+    if let Some(file) = &summary.unread_tokenizer {
+        say!(
+            "hint: what is read is tokenizer.json; in Python, AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) makes it of {file}; then import again"
+        );
+    }
     Ok(())
 }

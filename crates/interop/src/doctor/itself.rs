@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use toml::Value;
+use whatwhere_attention::{Position, Scaling};
 use whatwhere_transformer::{Family, Model, ModelSettings, Sequences, Site};
 
 use super::{
@@ -50,6 +51,17 @@ fn encoder_longest(settings: &ModelSettings) -> usize {
     own.position.iter().filter_map(|position| position.limit()).min().unwrap_or(usize::MAX)
 }
 
+/// The length up to which an encoding whose angles follow the length is as trained.
+fn trained_length(position: &Position) -> Option<usize> {
+    match position {
+        Position::Rotary(rotary) if rotary.scaling.follows_length() => match rotary.scaling {
+            Scaling::DynamicNtk { length, .. } | Scaling::Longrope { length, .. } => Some(length),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 struct Itself<'a> {
     model: &'a Model,
     ids: Vec<u32>,
@@ -85,21 +97,45 @@ impl Itself<'_> {
         if self.model.family() == Family::Encoder {
             return Ok(self.check(name, compared, Err("an encoder keeps no cache"), ""));
         }
-        let whole = self.whole(self.model, &self.ids)?;
+        let meaning = "the cache, or where new tokens are placed after it, is wrong";
+        let far = self.stepped_and_whole(&self.ids)?;
+        let Some(trained) = self.trained().filter(|_| far > self.tolerance) else {
+            return Ok(self.check(name, compared, Ok(far), meaning));
+        };
+        // Up to there the angles are those of every length.
+        let within = &self.ids[..trained.clamp(1, self.ids.len())];
+        let near = self.stepped_and_whole(within)?;
+        let mut check = self.check(name, compared, Ok(near), meaning);
+        if check.agrees {
+            check.reason = format!(
+                "of the first {}: its angles follow the length, and beyond {trained} tokens those read before keep what they had",
+                within.len()
+            );
+        }
+        Ok(check)
+    }
+
+    /// How far logits token by token are from those of all at once.
+    fn stepped_and_whole(&self, ids: &[u32]) -> Result<f64> {
+        let whole = self.whole(self.model, ids)?;
         let source = self.source.as_ref().map(|source| Sequences::from_rows(&[source]));
         let mut state = self.model.start(source.as_ref())?;
         let mut stepped = Vec::with_capacity(whole.len());
-        for id in &self.ids {
+        for id in ids {
             let step = self.model.step(&Sequences::from_rows(&[[*id]]), &mut state)?;
             stepped.extend(step.into_data().try_into_vec::<f32>().expect("f32"));
         }
-        let meaning = match self.follows_length() {
-            true => {
-                "angles or sums follow the length that was read: earlier tokens keep what they had"
-            }
-            false => "the cache, or where new tokens are placed after it, is wrong",
-        };
-        Ok(self.check(name, compared, Ok(distance(&[stepped], &[whole])), meaning))
+        Ok(distance(&[stepped], &[whole]))
+    }
+
+    /// The length up to which angles that follow the length are as trained, where there are any.
+    fn trained(&self) -> Option<usize> {
+        let settings = self.model.settings();
+        let layers = (0..settings.decoder_depth()).filter_map(|layer| {
+            let own = settings.attention(Site::Decoder, layer).ok()?;
+            own.position.iter().filter_map(trained_length).min()
+        });
+        layers.min()
     }
 
     /// Whether what is computed of a token depends on how long the sequence is.

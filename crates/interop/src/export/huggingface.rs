@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use whatwhere_files as files;
 use whatwhere_training::{Folder, Run};
 
-use super::{Exported, must_be_new, worded};
+use super::{Exported, must_be_new, truly, worded};
 use crate::{
     Error,
     error::Result,
@@ -19,7 +19,7 @@ use crate::{
 pub fn to_huggingface(run: &Path, out: &Path) -> Result<Exported> {
     must_be_new(out, "folder")?;
     let opened = Run::open(run)?;
-    let words = worded(&opened)?;
+    let words = truly(worded(&opened), &opened)?;
     let mut config = words.config;
     if !config.contains_key("architectures")
         && let Some(class) = family::class(&words.family)

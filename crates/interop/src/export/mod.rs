@@ -22,6 +22,7 @@ use crate::{
     Error,
     error::Result,
     huggingface::{config::Config, family},
+    onnx,
     table::Names,
 };
 
@@ -34,6 +35,23 @@ pub struct Exported {
     pub family: String,
     /// Tensors in it.
     pub tensors: usize,
+}
+
+/// Ends a refusal of settings that a format has no words for.
+pub(crate) const INSTEAD: &str = "--to onnx carries every setting";
+
+/// A refusal that ends with [`INSTEAD`], if that is so of this run; or else why ONNX does not carry its settings either.
+pub(crate) fn truly<T>(result: Result<T>, run: &Run) -> Result<T> {
+    result.map_err(|error| match error {
+        Error::Refused(text) => Error::Refused(match text.strip_suffix(INSTEAD) {
+            None => text,
+            Some(before) => match onnx::refusal(run) {
+                None => text,
+                Some(reason) => format!("{before}nor does --to onnx carry them: {reason}"),
+            },
+        }),
+        other => other,
+    })
 }
 
 /// Refuses to write where something is.
@@ -111,7 +129,7 @@ pub(crate) fn worded(run: &Run) -> Result<Worded> {
     }
     let nearest = nearest.map_or_else(String::new, |(_, reason)| format!("; {reason}"));
     let reason = "no family of transformers has the settings of this run";
-    Err(Error::Refused(format!("{reason}{nearest}; --to onnx carries every setting")))
+    Err(Error::Refused(format!("{reason}{nearest}; {INSTEAD}")))
 }
 
 /// Reads a config as an import would; it must mean these settings, or else says how far it is from them, and why.

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     Error,
     error::Result,
-    export::{Exported, Worded, must_be_new, same::differences_as, worded},
+    export::{Exported, INSTEAD, Worded, must_be_new, same::differences_as, truly, worded},
     give::{Ours, Piece, plan},
     table::{at, fits},
     tensors::{Array, Entry, Kind, Tensors},
@@ -60,13 +60,15 @@ impl Weights {
     }
 }
 
-const INSTEAD: &str = "--to onnx carries every setting";
-
 /// Writes a run as a GGUF file, which must not be there yet.
 pub fn to_gguf(run: &Path, out: &Path, weights: Weights) -> Result<Exported> {
     must_be_new(out, "file")?;
     let opened = Run::open(run)?;
-    let words = worded(&opened)?;
+    truly(write_run(run, &opened, out, weights), &opened)
+}
+
+fn write_run(run: &Path, opened: &Run, out: &Path, weights: Weights) -> Result<Exported> {
+    let words = worded(opened)?;
     let architecture = architecture(&words)?;
     let views = opened.model().views();
     let ours = Ours::new(&views).widened(&words.settings)?;
@@ -91,7 +93,7 @@ pub fn to_gguf(run: &Path, out: &Path, weights: Weights) -> Result<Exported> {
             Some(fs::read_to_string(&path).map_err(Error::file(&path))?)
         }
     };
-    values.extend(vocabulary::values(&opened, tokenizer.as_deref(), words.settings.vocabulary)?);
+    values.extend(vocabulary::values(opened, tokenizer.as_deref(), words.settings.vocabulary)?);
     // Tensors that say something of the settings come first, and from no parameter.
     let mut made: Vec<Made> = Vec::new();
     for (name, list) in &said.tensors {
@@ -100,7 +102,14 @@ pub fn to_gguf(run: &Path, out: &Path, weights: Weights) -> Result<Exported> {
     for piece in &pieces {
         made.push(renamed(architecture, piece)?);
     }
-    check(out, &values, &made, &words.settings)?;
+    let mut meant = words.settings.clone();
+    if meant.tied && matches!(architecture.name, "olmo2" | "stablelm" | "phi2") {
+        // llama.cpp's have an output of their own, and take none from the embeddings.
+        meant.tied = false;
+        let embeddings = made.iter().find(|made| made.name == "token_embd.weight").cloned();
+        made.extend(embeddings.map(|made| Made { name: "output.weight".into(), ..made }));
+    }
+    check(out, &values, &made, &meant)?;
     let info = |made: &Made| {
         let kind = weights.kind(&made.name, &made.shape);
         Info { name: made.name.clone(), shape: made.shape.clone(), kind }
@@ -123,10 +132,6 @@ fn architecture(words: &Worded) -> Result<&'static Architecture> {
             "{name} is no architecture that is written as GGUF, which are {known}; {INSTEAD}"
         )));
     };
-    if words.settings.tied && matches!(found.name, "olmo2" | "stablelm" | "phi2") {
-        let reason = format!("llama.cpp's {} has an output of its own", found.name);
-        return Err(Error::Refused(format!("tied = true: {reason}; {INSTEAD}")));
-    }
     if words.settings.family == Family::EncoderDecoder {
         let reason = "encoder-decoders are not written as GGUF";
         return Err(Error::Refused(format!("family = encoder_decoder: {reason}; {INSTEAD}")));
@@ -135,12 +140,14 @@ fn architecture(words: &Worded) -> Result<&'static Architecture> {
 }
 
 /// A tensor under its name in GGUF.
+#[derive(Clone)]
 struct Made<'a> {
     name: String,
     shape: Vec<usize>,
     of: Of<'a>,
 }
 
+#[derive(Clone, Copy)]
 enum Of<'a> {
     List(&'a [f32]),
     Piece(&'a Piece, Done),

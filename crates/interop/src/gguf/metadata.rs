@@ -28,7 +28,16 @@ pub(super) fn config(
     source.heads = Heads { heads, kv_heads, head_dim };
     let context = said.count("context_length")?;
     let (layers, inner) = (said.count("block_count")?, said.count("feed_forward_length")?);
-    said.understood(&["vocab_size"]);
+    // The second is what llama.cpp's loader says and does not read.
+    said.understood(&["vocab_size", "rope.scaling.finetuned"]);
+    layout(&said, architecture.name)?;
+    if architecture.name != "bert" {
+        said.only("attention.causal", true)?;
+    }
+    if said.count_if("expert_count")?.is_some_and(|count| count > 0) {
+        return Err(said.wrong("expert_count", "0: a mixture of experts is not imported"));
+    }
+    said.only("expert_used_count", 0)?;
     let table = source.names.values().find(|(name, _)| name == "token_embd.weight");
     let vocabulary =
         table.and_then(|(name, _)| source.tensors.entries[name].shape.first().copied());
@@ -46,6 +55,24 @@ pub(super) fn config(
         out.extend(object(json!({
             "n_embd": width, "n_head": heads, "n_layer": layers, "n_inner": inner, "n_positions": context,
             "layer_norm_epsilon": epsilon,
+        })));
+    } else if architecture.name == "mpt" {
+        if said.number("attention.max_alibi_bias", 0.0)? != 8.0 {
+            return Err(said.wrong("attention.max_alibi_bias", "8.0"));
+        }
+        said.only("attention.clamp_kqv", Value::Null)?;
+        if kv_heads != heads {
+            return Err(said.wrong("attention.head_count_kv", &format!("head_count = {heads}")));
+        }
+        if inner % width.max(1) != 0 {
+            let expected = format!("a multiple of embedding_length = {width}");
+            return Err(said.wrong("feed_forward_length", &expected));
+        }
+        let epsilon = said.number("attention.layer_norm_epsilon", 1e-5)?;
+        out.extend(object(json!({
+            "d_model": width, "n_heads": heads, "n_layers": layers, "max_seq_len": context,
+            "expansion_ratio": inner / width.max(1), "no_bias": true, "layer_norm_epsilon": epsilon,
+            "attn_config": { "alibi": true },
         })));
     } else {
         out.extend(object(json!({
@@ -86,6 +113,15 @@ pub(super) fn config(
     Ok(Config::new(path, "", object(config)))
 }
 
+/// In which order rows of a tensor stand: as in the model's own files, but for Llama's queries and keys.
+fn layout(said: &Config, name: &str) -> Result<()> {
+    match said.word_if("tensor_data_layout")?.as_deref() {
+        None | Some("reference") => Ok(()),
+        Some("Meta AI original pth") if name == "llama" => Ok(()),
+        Some(_) => Err(said.wrong("tensor_data_layout", "\"reference\"")),
+    }
+}
+
 fn object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(map) => map,
@@ -115,11 +151,16 @@ fn rotary(
     {
         out.insert("partial_rotary_factor".into(), (turned as f64 / head_dim as f64).into());
     }
-    let factor = said.number_if("rope.scaling.factor")?;
+    // The second is an older name; without the name of a scaling a factor is a linear one.
+    let factor = said.number_if("rope.scaling.factor")?.or(said.number_if("rope.scale_linear")?);
+    let factor = factor.filter(|factor| *factor != 0.0);
     let trained = said.count_if("rope.scaling.original_context_length")?;
-    match said.word_if("rope.scaling.type")?.as_deref() {
+    let kind = said.word_if("rope.scaling.type")?;
+    let unnamed = || factor.filter(|factor| *factor != 1.0).map(|_| "linear");
+    match kind.as_deref().or_else(unnamed) {
         None | Some("none") => {}
         Some(kind @ ("linear" | "yarn")) => {
+            let factor = factor.unwrap_or(1.0);
             let trained = trained.unwrap_or(context);
             out.insert(
                 "rope_scaling".into(),
@@ -153,6 +194,18 @@ fn rotary(
         );
     }
     Ok(())
+}
+
+/// What Gemma's queries are divided by the root of, which a file does not say: llama.cpp goes by the layers of its largest
+/// model, 27B, which takes the width for each head.
+fn scalar(out: &Map<String, Value>, head_dim: usize, largest: u64) -> Value {
+    let said = |key: &str| out.get(key).and_then(Value::as_u64);
+    match (said("hidden_size"), said("num_attention_heads")) {
+        (Some(width), Some(heads)) if said("num_hidden_layers") == Some(largest) && heads > 0 => {
+            (width / heads).into()
+        }
+        _ => head_dim.into(),
+    }
 }
 
 /// What single architectures say.
@@ -195,13 +248,13 @@ fn particular(
             out.entry("partial_rotary_factor").or_insert(1.0.into());
         }
         "gemma3" => {
-            out.insert("query_pre_attn_scalar".into(), head_dim.into());
+            out.insert("query_pre_attn_scalar".into(), scalar(out, head_dim, 62));
             if let Some(base) = said.number_if("rope.freq_base_swa")? {
                 out.insert("rope_local_base_freq".into(), base.into());
             }
         }
         "gemma2" => {
-            out.insert("query_pre_attn_scalar".into(), head_dim.into());
+            out.insert("query_pre_attn_scalar".into(), scalar(out, head_dim, 46));
             for (key, theirs) in [
                 ("attn_logit_softcapping", "attn_logit_softcapping"),
                 ("final_logit_softcapping", "final_logit_softcapping"),
@@ -217,4 +270,78 @@ fn particular(
         out.insert("sliding_window".into(), window.into());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use whatwhere_attention::{Position, Scaling};
+    use whatwhere_transformer::{ModelSettings, Site};
+
+    use super::*;
+    use crate::{gguf::names::ARCHITECTURES, huggingface::family, tensors::Tensors};
+
+    /// The settings of a header that says this besides its sizes.
+    fn settings(name: &str, more: Value) -> Result<ModelSettings> {
+        let mut sizes = object(json!({
+            "context_length": 64, "embedding_length": 32, "block_count": 2, "feed_forward_length": 48,
+            "attention.head_count": 2, "attention.layer_norm_rms_epsilon": 1e-6,
+        }));
+        sizes.extend(object(more));
+        let values = sizes.into_iter().map(|(key, value)| (format!("{name}.{key}"), value));
+        let architecture = ARCHITECTURES.iter().find(|known| known.name == name).unwrap();
+        let mut source = Renamed::new(architecture, Tensors::default())?;
+        let config = config(Path::new("x.gguf"), architecture, &values.collect(), &mut source)?;
+        let read = (family::find(&config)?.settings)(&config)?;
+        config.finish()?;
+        // As many tokens as the table of embeddings has rows, of which there is none.
+        read.set("vocabulary", 64usize).model()
+    }
+
+    #[test]
+    fn the_largest_gemmas_scale_by_their_width() {
+        for (name, layers, scalar) in
+            [("gemma2", 2, 8.0), ("gemma2", 46, 16.0), ("gemma3", 48, 8.0), ("gemma3", 62, 16.0)]
+        {
+            let more = json!({ "block_count": layers, "attention.key_length": 8 });
+            let own = settings(name, more).unwrap().attention(Site::Decoder, 0).unwrap();
+            let scale = serde_json::to_value(&own.score).unwrap()["scale"].as_f64().unwrap();
+            assert!((scale.powi(-2) - scalar).abs() < 1e-3, "{name} of {layers}: {scale}");
+        }
+    }
+
+    #[test]
+    fn keys_are_harmless_at_harmless_values_only() {
+        for (more, said) in [
+            (json!({ "rope.scaling.finetuned": false }), Ok(())),
+            (json!({ "tensor_data_layout": "reference" }), Ok(())),
+            (json!({ "tensor_data_layout": "Meta AI original pth" }), Ok(())),
+            (json!({ "tensor_data_layout": "other" }), Err("llama.tensor_data_layout = \"other\"")),
+            (json!({ "attention.causal": true, "expert_count": 0 }), Ok(())),
+            (json!({ "attention.causal": false }), Err("llama.attention.causal = false")),
+            (json!({ "expert_count": 8 }), Err("a mixture of experts is not imported")),
+            (json!({ "rope.scale_linear": 1.0 }), Ok(())),
+            (json!({ "unheard_of": 1.0 }), Err("llama.unheard_of = 1.0")),
+        ] {
+            let found = settings("llama", more.clone()).map(|_| ()).map_err(|e| e.to_string());
+            match said {
+                Ok(()) => assert_eq!(found, Ok(()), "{more}"),
+                Err(said) => {
+                    assert!(found.as_ref().unwrap_err().contains(said), "{more}: {found:?}")
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_factor_without_a_name_scales_linearly() {
+        for more in [
+            json!({ "rope.scale_linear": 4.0 }),
+            json!({ "rope.scaling.factor": 4.0 }),
+            json!({ "rope.scaling.factor": 4.0, "rope.scaling.type": "linear" }),
+        ] {
+            let own = settings("llama", more.clone()).unwrap().attention(Site::Decoder, 0).unwrap();
+            let Position::Rotary(rotary) = own.position.iter().next().unwrap() else { panic!() };
+            assert_eq!(rotary.scaling, Scaling::Linear { factor: 4.0 }, "{more}");
+        }
+    }
 }

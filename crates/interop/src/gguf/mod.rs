@@ -35,7 +35,8 @@ pub(crate) fn read(path: &Path, each: &mut dyn FnMut(usize, usize)) -> Result<Mo
         meant(path, &values, tensors, BTreeMap::new())?;
     let name = architecture.name;
     let parameters = exchange::take(&names, &source, &settings, each)?;
-    let tokenizer = tokenizer::rebuild(path, &values)?;
+    let tokenizer = tokenizer::rebuild(path, &values)?.map(|text| (path.to_owned(), text));
+    let (specials, unknown) = specials(&values, settings.vocabulary);
     let imported = Imported {
         origin: path.display().to_string(),
         family: architecture.model_type.into(),
@@ -44,7 +45,7 @@ pub(crate) fn read(path: &Path, each: &mut dyn FnMut(usize, usize)) -> Result<Mo
             .and_then(Value::as_u64)
             .map(|n| n as usize),
         config: config.values(),
-        specials: specials(&values),
+        specials,
         chat_template: values
             .get("tokenizer.chat_template")
             .and_then(Value::as_str)
@@ -52,7 +53,7 @@ pub(crate) fn read(path: &Path, each: &mut dyn FnMut(usize, usize)) -> Result<Mo
         ..Imported::default()
     };
     let files = source.tensors.files;
-    Ok(Model { settings, parameters, tokenizer, imported, files })
+    Ok(Model { settings, parameters, tokenizer, unread: None, unknown, imported, files })
 }
 
 /// What a header means.
@@ -72,7 +73,18 @@ fn meant(
     made: BTreeMap<String, Array>,
 ) -> Result<Meant> {
     let name = values.get("general.architecture").and_then(Value::as_str).unwrap_or_default();
+    if values.get("split.count").and_then(Value::as_u64).is_some_and(|count| count > 1) {
+        let count = &values["split.count"];
+        let found = format!(
+            "split.count = {count}, one of {count} files, expected a model in one: llama-gguf-split --merge FIRST OUT makes it"
+        );
+        return Err(Error::content(path, found));
+    }
     let Some(architecture) = ARCHITECTURES.iter().find(|known| known.name == name) else {
+        if let Some(reason) = names::refusal(name) {
+            let found = format!("general.architecture = {name:?} is not imported: it is {reason}");
+            return Err(Error::content(path, found));
+        }
         let known: Vec<&str> = ARCHITECTURES.iter().map(|known| known.name).collect();
         let known = known.join(", ");
         let found = format!("general.architecture = {name:?}, expected one of {known}");
@@ -89,21 +101,31 @@ fn meant(
     Ok(Meant { architecture, config, settings: settings.model()?, names, source })
 }
 
-fn specials(values: &Map<String, Value>) -> SpecialIds {
+/// Special tokens, and those that are left out because the model has no such token; the largest number stands for none.
+fn specials(values: &Map<String, Value>, known: usize) -> (SpecialIds, Vec<String>) {
     let id = |name: &str| {
         let value = values.get(&format!("tokenizer.ggml.{name}_token_id"));
-        value.and_then(Value::as_u64).and_then(|id| u32::try_from(id).ok())
+        let id = value.and_then(Value::as_u64).and_then(|id| u32::try_from(id).ok());
+        id.filter(|id| *id != u32::MAX)
     };
+    let names = ["bos", "eos", "eot", "padding", "mask", "unknown"];
+    let unknown = names.iter().filter_map(|name| {
+        let id = id(name).filter(|id| *id as usize >= known)?;
+        Some(format!("tokenizer.ggml.{name}_token_id = {id}"))
+    });
+    let unknown = unknown.collect();
+    let id = |name: &str| id(name).filter(|id| (*id as usize) < known);
     let mut ends: Vec<u32> = id("eos").into_iter().collect();
     ends.extend(id("eot").filter(|end| !ends.contains(end)));
-    SpecialIds {
+    let specials = SpecialIds {
         begin: id("bos"),
         ends,
         padding: id("padding"),
         mask: id("mask"),
         unknown: id("unknown"),
         ..SpecialIds::default()
-    }
+    };
+    (specials, unknown)
 }
 
 /// Tensors under the names of transformers.

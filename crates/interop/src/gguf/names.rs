@@ -1,5 +1,7 @@
 //! The second table of names: a tensor of GGUF, the one of transformers that it is, and what llama.cpp's converter did to it.
 
+use crate::huggingface::family;
+
 /// What the converter did, to be undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Done {
@@ -38,8 +40,48 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
     Architecture { name: "gptneox", model_type: "gpt_neox", rows: NEOX },
     Architecture { name: "phi2", model_type: "phi", rows: PHI2 },
     Architecture { name: "bloom", model_type: "bloom", rows: BLOOM },
+    Architecture { name: "mpt", model_type: "mpt", rows: MPT },
     Architecture { name: "bert", model_type: "bert", rows: BERT },
 ];
+
+/// Architectures of llama.cpp that are refused, and the `model_type` whose reason is theirs.
+const REFUSED: &[(&str, &str)] = &[
+    ("arctic", "mixtral"),
+    ("bailingmoe", "mixtral"),
+    ("bailingmoe2", "mixtral"),
+    ("dbrx", "dbrx"),
+    ("deepseek", "mixtral"),
+    ("deepseek2", "deepseek_v2"),
+    ("dots1", "mixtral"),
+    ("ernie4_5-moe", "ernie4_5_moe"),
+    ("gemma3n", "gemma3n"),
+    ("glm4moe", "glm4_moe"),
+    ("gpt-oss", "gpt_oss"),
+    ("granitemoe", "granitemoe"),
+    ("grok", "grok-1"),
+    ("hunyuan-moe", "mixtral"),
+    ("jamba", "jamba"),
+    ("llama4", "llama4"),
+    ("mamba", "mamba"),
+    ("mamba2", "mamba2"),
+    ("minicpm3", "minicpm3"),
+    ("minimax-m2", "minimax"),
+    ("nomic-bert-moe", "mixtral"),
+    ("olmoe", "olmoe"),
+    ("phimoe", "phimoe"),
+    ("qwen2moe", "qwen2_moe"),
+    ("qwen2vl", "qwen2_vl"),
+    ("qwen3moe", "qwen3_moe"),
+    ("qwen3vl", "qwen3_vl"),
+    ("rwkv6", "rwkv"),
+    ("rwkv7", "rwkv"),
+];
+
+/// Why an architecture is refused by name, if it is.
+pub(super) fn refusal(name: &str) -> Option<&'static str> {
+    let (_, like) = REFUSED.iter().find(|(known, _)| *known == name)?;
+    family::refusal(like)
+}
 
 type Rows = &'static [(&'static str, &'static str, Done)];
 
@@ -251,6 +293,18 @@ const BLOOM: Rows = &[
     ("blk.{}.ffn_down.bias", "transformer.h.{}.mlp.dense_4h_to_h.bias", Nothing),
 ];
 
+const MPT: Rows = &[
+    ("token_embd.weight", "transformer.wte.weight", Nothing),
+    ("output.weight", "lm_head.weight", Nothing),
+    ("output_norm.weight", "transformer.norm_f.weight", Nothing),
+    ("blk.{}.attn_norm.weight", "transformer.blocks.{}.norm_1.weight", Nothing),
+    ("blk.{}.attn_qkv.weight", "transformer.blocks.{}.attn.Wqkv.weight", Nothing),
+    ("blk.{}.attn_output.weight", "transformer.blocks.{}.attn.out_proj.weight", Nothing),
+    ("blk.{}.ffn_norm.weight", "transformer.blocks.{}.norm_2.weight", Nothing),
+    ("blk.{}.ffn_up.weight", "transformer.blocks.{}.ffn.up_proj.weight", Nothing),
+    ("blk.{}.ffn_down.weight", "transformer.blocks.{}.ffn.down_proj.weight", Nothing),
+];
+
 const BERT: Rows = &[
     ("token_embd.weight", "bert.embeddings.word_embeddings.weight", Nothing),
     ("position_embd.weight", "bert.embeddings.position_embeddings.weight", Nothing),
@@ -282,3 +336,16 @@ const BERT: Rows = &[
     ("blk.{}.layer_output_norm.weight", "bert.encoder.layer.{}.output.LayerNorm.weight", Nothing),
     ("blk.{}.layer_output_norm.bias", "bert.encoder.layer.{}.output.LayerNorm.bias", Nothing),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refused_architecture_has_a_reason() {
+        for (name, _) in REFUSED {
+            assert!(refusal(name).is_some(), "{name}");
+            assert!(ARCHITECTURES.iter().all(|known| known.name != *name), "{name}");
+        }
+    }
+}

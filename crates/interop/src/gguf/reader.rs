@@ -186,6 +186,7 @@ fn parse<R: Read>(bytes: &mut Bytes<R>, path: &Path) -> Found<Header> {
             }
         }
     }
+    tensors.apart(0).map_err(|error| error.to_string())?;
     Ok(Header { values, tensors })
 }
 

@@ -6,7 +6,7 @@ use whatwhere_attention::{AttentionSettings, Position, Scaling};
 use whatwhere_transformer::{ModelSettings, NormKind, ResidualKind, Site};
 
 use super::write::Typed;
-use crate::{Error, error::Result};
+use crate::{Error, error::Result, export::INSTEAD};
 
 /// The values of an architecture, and the tensors that say something of the settings.
 pub(super) struct Said {
@@ -63,11 +63,18 @@ pub(super) fn said(name: &str, settings: &ModelSettings, context: usize) -> Resu
         NormKind::Layer => "attention.layer_norm_epsilon",
     };
     out.add(epsilon, settings.epsilon);
-    if matches!(name, "gpt2" | "bloom" | "bert") {
-        if name == "bert" {
+    match name {
+        "gpt2" | "bloom" => return Ok(out),
+        "bert" => {
             out.add("attention.causal", false);
+            return Ok(out);
         }
-        return Ok(out);
+        "mpt" => {
+            // Press's slopes.
+            out.add("attention.max_alibi_bias", 8.0);
+            return Ok(out);
+        }
+        _ => {}
     }
     out.add("attention.key_length", sizes.head_dim);
     out.add("attention.value_length", sizes.head_dim);
@@ -79,7 +86,7 @@ pub(super) fn said(name: &str, settings: &ModelSettings, context: usize) -> Resu
         let is_one_list = divisor_list(&rotary.scaling).is_some();
         if name != "phi3" && matches!(rotary.scaling, Scaling::Longrope { .. }) && !is_one_list {
             let reason = "attention.position.scaling = longrope: llama.cpp computes it for phi3";
-            return Err(Error::Refused(format!("{reason}; --to onnx carries every setting")));
+            return Err(Error::Refused(format!("{reason}; {INSTEAD}")));
         }
         scaling(&mut out, &rotary.scaling, rotary.channels.of(sizes.head_dim).len(), rotary.base)?;
     }
@@ -99,7 +106,7 @@ pub(super) fn said(name: &str, settings: &ModelSettings, context: usize) -> Resu
     }
     if sliding.is_some() && !matches!(name, "gemma2" | "gemma3") {
         let reason = format!("attention.pattern = window: llama.cpp reads {name} without windows");
-        return Err(Error::Refused(format!("{reason}; --to onnx carries every setting")));
+        return Err(Error::Refused(format!("{reason}; {INSTEAD}")));
     }
     Ok(out)
 }
@@ -152,7 +159,7 @@ fn scaling(out: &mut Said, scaling: &Scaling, width: usize, base: f64) -> Result
             let kind = kind["kind"].as_str().unwrap_or_default().to_owned();
             let reason = "GGUF says linear, yarn, llama3 and longrope";
             return Err(Error::Refused(format!(
-                "attention.position.scaling = {kind}: {reason}; --to onnx carries every setting"
+                "attention.position.scaling = {kind}: {reason}; {INSTEAD}"
             )));
         }
     }

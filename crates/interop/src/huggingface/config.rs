@@ -24,6 +24,7 @@ const HARMLESS: &[&str] = &[
     "attention_probs_dropout_prob",
     "attn_implementation",
     "attn_pdrop",
+    "author",
     "auto_map",
     "bad_words_ids",
     "begin_suppress_tokens",
@@ -48,16 +49,17 @@ const HARMLESS: &[&str] = &[
     "dropout_rate",
     "dtype",
     "early_stopping",
-    "embd_pdrop",
-    "embedding_dropout",
     "emb_pdrop",
+    "embd_pdrop",
     "embed_dropout",
+    "embedding_dropout",
     "encoder_layerdrop",
     "encoder_no_repeat_ngram_size",
     "eos_token_id",
     "extra_pos_embeddings",
     "final_dropout",
     "finetuning_task",
+    "force_bos_token_to_be_generated",
     "forced_bos_token_id",
     "forced_eos_token_id",
     "gradient_checkpointing",
@@ -70,6 +72,7 @@ const HARMLESS: &[&str] = &[
     "initializer_factor",
     "initializer_range",
     "is_encoder_decoder",
+    "kobart_version",
     "label2id",
     "language",
     "layerdrop",
@@ -131,9 +134,12 @@ const HARMLESS: &[&str] = &[
     "top_p",
     "torch_dtype",
     "torchscript",
+    "transformers.js_config",
     "transformers_version",
     "typical_p",
     "unk_token_id",
+    "unsloth_fixed",
+    "unsloth_version",
     "use_bfloat16",
     "use_cache",
     "use_flash_attn",
@@ -145,9 +151,13 @@ const HARMLESS: &[&str] = &[
 const NEUTRAL: &[(&str, &str)] = &[
     ("add_cross_attention", "false"),
     ("cross_attention_hidden_size", "null"),
+    ("do_blenderbot_90_layernorm", "false"),
     ("is_decoder", "false"),
+    ("n_special", "0"),
+    ("predict_special_tokens", "true"),
     ("pruned_heads", "{}"),
     ("tie_encoder_decoder", "false"),
+    ("use_mrope", "false"),
 ];
 
 /// What a `config.json` says.
@@ -275,6 +285,11 @@ impl Config {
         let values = self.typed(key, |value| value.as_object().cloned(), "an object")?;
         let within = format!("{}{key}.", self.within);
         Ok(values.map(|values| Self::new(&self.path, &within, values)))
+    }
+
+    /// Whether this is a table of that name.
+    pub(crate) fn is_within(&self, key: &str) -> bool {
+        self.within.trim_end_matches('.').ends_with(key)
     }
 
     /// A list of numbers, if it is there.

@@ -8,9 +8,16 @@ use crate::{Error, error::Result};
 /// A pattern that sees so many tokens, the own one among them; all before it if there is no window.
 pub(crate) fn causal(window: Option<usize>) -> Settings {
     match window {
-        // A window of one sees itself only, which ours cannot say: nothing is mixed.
-        Some(window) if window > 1 => Settings::kind("window").set("left", window - 1),
-        _ => Settings::kind("causal"),
+        Some(window) => Settings::kind("window").set("left", window.saturating_sub(1)),
+        None => Settings::kind("causal"),
+    }
+}
+
+/// Refuses a window that shows a token itself or nothing: no pattern of ours says that.
+pub(crate) fn window(config: &Config, window: Option<usize>) -> Result<Option<usize>> {
+    match window {
+        Some(0 | 1) => Err(config.wrong("sliding_window", "at least 2")),
+        other => Ok(other),
     }
 }
 
@@ -21,9 +28,7 @@ pub(crate) fn windows(
     window: Option<usize>,
     full_every: usize,
 ) -> Result<Settings> {
-    if window == Some(1) {
-        return Err(config.wrong("sliding_window", "at least 2"));
-    }
+    let window = self::window(config, window)?;
     let slides = sliding(config, |layer| {
         window.is_some() && (full_every == 0 || (layer + 1) % full_every != 0)
     })?;
@@ -35,7 +40,7 @@ pub(crate) fn windows(
 /// Qwen's: a window only where `use_sliding_window` says so, from layer `max_window_layers` on.
 pub(crate) fn windows_if_used(config: &Config, settings: Settings) -> Result<Settings> {
     let used = config.flag("use_sliding_window", false)?;
-    let window = config.count_if("sliding_window")?.filter(|_| used);
+    let window = window(config, config.count_if("sliding_window")?.filter(|_| used))?;
     let first = config.count_if("max_window_layers")?.unwrap_or(usize::MAX);
     let slides = sliding(config, |layer| window.is_some() && layer >= first)?;
     Ok(alternate(settings, &slides, |slides| {

@@ -6,6 +6,7 @@ mod layers;
 mod rotary;
 pub(crate) mod settings;
 mod specials;
+mod vocabulary;
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -25,6 +26,19 @@ use config::Config;
 
 /// The key of `config.json` that holds our settings, for a return without loss.
 pub(crate) const OURS: &str = "whatwhere";
+
+/// Files of tokenizers that are not read.
+const UNREAD: [&str; 9] = [
+    "spiece.model",
+    "tokenizer.model",
+    "sentencepiece.bpe.model",
+    "source.spm",
+    "target.spm",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "tekken.json",
+];
 
 /// A model folder whose config and headers have been read.
 pub(crate) struct Opened {
@@ -65,21 +79,35 @@ pub(crate) fn read(folder: &Path, each: &mut dyn FnMut(usize, usize)) -> Result<
         None => settings,
         Some(said) => own(folder, &said.values(), settings, &mut parameters)?,
     };
-    let tokenizer = folder.join("tokenizer.json");
-    let tokenizer = match tokenizer.is_file() {
-        true => Some(fs::read_to_string(&tokenizer).map_err(Error::file(&tokenizer))?),
-        false => None,
+    let path = folder.join("tokenizer.json");
+    let (tokenizer, names) = match path.is_file() {
+        true => {
+            let text = fs::read_to_string(&path).map_err(Error::file(&path))?;
+            (Some((path, text)), serde_json::Map::new())
+        }
+        false => match vocabulary::build(folder, &config.model_type()?)? {
+            Some(vocabulary::Built { file, json, named }) => {
+                (Some((folder.join(file), json)), named)
+            }
+            None => (None, serde_json::Map::new()),
+        },
     };
+    let unread = match tokenizer {
+        Some(_) => None,
+        None => UNREAD.iter().find(|name| folder.join(name).is_file()).map(|name| (*name).into()),
+    };
+    let text = tokenizer.as_ref().map(|(_, text)| text.as_str());
+    let (specials, unknown) = specials::read(folder, &config, text, settings.vocabulary, &names)?;
     let imported = Imported {
         origin: folder.display().to_string(),
         family: config.model_type()?,
         context: context(&config)?,
         config: config.values(),
-        ..specials::read(folder, &config, tokenizer.as_deref())?
+        ..specials
     };
     let mut files = tensors.files;
     files.push(folder.join("config.json"));
-    Ok(Model { settings, parameters, tokenizer, imported, files })
+    Ok(Model { settings, parameters, tokenizer, unread, unknown, imported, files })
 }
 
 /// Our own settings of a model that we wrote, which must be what the rest of its config means. Biases of zeros that only the

@@ -53,7 +53,11 @@ pub(crate) fn rotary(config: &Config, rope: Rope) -> Result<Settings> {
 /// How angles are scaled; nothing where they are as trained.
 fn scaling(config: &Config, table: &Config) -> Result<Option<Settings>> {
     let Some(kind) = table.word_if("rope_type")?.or(table.word_if("type")?) else {
-        return Err(table.wrong("rope_type", "its name, such as default or yarn"));
+        // Version 5 leaves the name out where angles are as trained; a factor beside none is then refused by its own name.
+        return match table.is_within("rope_scaling") {
+            false => Ok(None),
+            true => Err(table.wrong("rope_type", "its name, such as default or yarn")),
+        };
     };
     table.understood(&["type"]);
     let trained = || -> Result<usize> {
@@ -81,15 +85,7 @@ fn scaling(config: &Config, table: &Config) -> Result<Option<Settings>> {
             let length = config.count("max_position_embeddings")?;
             Settings::kind("dynamic_ntk").set("factor", factor()?).set("length", length)
         }
-        "yarn" => Settings::kind("yarn")
-            .set("factor", factor()?)
-            .set("length", trained()?)
-            .set("fast", table.number("beta_fast", 32.0)?)
-            .set("slow", table.number("beta_slow", 1.0)?)
-            .set_if("attention_factor", table.number_if("attention_factor")?)
-            .set_if("mscale", table.number_if("mscale")?)
-            .set_if("mscale_all_dim", table.number_if("mscale_all_dim")?)
-            .set_unless("truncate", true, table.flag("truncate", true)?),
+        "yarn" => yarn(table, factor()?, trained()?)?,
         "llama3" => Settings::kind("llama3")
             .set("factor", factor()?)
             .set("length", trained()?)
@@ -102,6 +98,20 @@ fn scaling(config: &Config, table: &Config) -> Result<Option<Settings>> {
             );
         }
     }))
+}
+
+fn yarn(table: &Config, factor: f64, trained: usize) -> Result<Settings> {
+    // Of the models that were trained on it; what their code does with others follows the length.
+    table.only("finetuned", true)?;
+    Ok(Settings::kind("yarn")
+        .set("factor", factor)
+        .set("length", trained)
+        .set("fast", table.number("beta_fast", 32.0)?)
+        .set("slow", table.number("beta_slow", 1.0)?)
+        .set_if("attention_factor", table.number_if("attention_factor")?)
+        .set_if("mscale", table.number_if("mscale")?)
+        .set_if("mscale_all_dim", table.number_if("mscale_all_dim")?)
+        .set_unless("truncate", true, table.flag("truncate", true)?))
 }
 
 /// LongRoPE: a factor for each pair, one list up to the trained length and one beyond it.

@@ -11,10 +11,25 @@ use crate::{Error, error::Result};
 /// What `generation_config.json` says that is no default of ours to take over.
 const NOT_GENERATION: [&str; 3] = ["_from_model_config", "transformers_version", "use_cache"];
 
-/// Special ids, chat template and generation defaults.
-pub(crate) fn read(folder: &Path, config: &Config, tokenizer: Option<&str>) -> Result<Imported> {
+/// Keys of ids that stand before every target: a model must know them.
+const BEFORE: [&str; 2] = ["decoder_start_token_id", "forced_bos_token_id"];
+/// Keys of ids that are left out where the model does not know them.
+const OTHERS: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];
+
+/// Special ids, chat template and generation defaults, of a model that knows so many ids; `names` are those of special tokens
+/// that the folder does not say. Beside them the ids that are left out, such as `bos_token_id = 50256`.
+pub(crate) fn read(
+    folder: &Path,
+    config: &Config,
+    tokenizer: Option<&str>,
+    known: usize,
+    names: &Map<String, Value>,
+) -> Result<(Imported, Vec<String>)> {
     let mut generation = object(&folder.join("generation_config.json"))?;
-    let named = object(&folder.join("tokenizer_config.json"))?;
+    let mut named = object(&folder.join("tokenizer_config.json"))?;
+    for (key, name) in names {
+        named.entry(key.clone()).or_insert_with(|| name.clone());
+    }
     let ids = |key: &str| -> Vec<u32> {
         let value = generation.get(key).filter(|value| !value.is_null()).or(config.get(key));
         match value {
@@ -23,8 +38,25 @@ pub(crate) fn read(folder: &Path, config: &Config, tokenizer: Option<&str>) -> R
             None => Vec::new(),
         }
     };
+    let is_known = |id: &u32| (*id as usize) < known;
+    for key in BEFORE {
+        if let Some(id) = ids(key).into_iter().find(|id| !is_known(id)) {
+            let file =
+                if generation.contains_key(key) { "generation_config.json" } else { "config.json" };
+            let expected = format!("an id of a vocabulary of {known}; correct it in a copy");
+            let found = format!("{key} = {id}, expected {expected}");
+            return Err(Error::content(folder.join(file), found));
+        }
+    }
+    let named_unknown = |key: &str| {
+        let all = ids(key).into_iter().filter(|id| !is_known(id));
+        all.map(|id| format!("{key} = {id}")).collect::<Vec<_>>()
+    };
+    let unknown: Vec<String> = OTHERS.into_iter().flat_map(named_unknown).collect();
+    let ids = |key: &str| ids(key).into_iter().filter(is_known).collect::<Vec<u32>>();
     let vocabulary = tokenizer.map(Vocabulary::new).transpose()?.unwrap_or_default();
-    let by_name = |key: &str| named.get(key).and_then(|name| vocabulary.id(name));
+    // A tokenizer may have more tokens than the model.
+    let by_name = |key: &str| named.get(key).and_then(|name| vocabulary.id(name)).filter(is_known);
     let first = |key: &str, name: &str| ids(key).first().copied().or_else(|| by_name(name));
     let mut ends = ids("eos_token_id");
     // A chat model may end its turns with a token of its own, which only its tokenizer names.
@@ -36,7 +68,14 @@ pub(crate) fn read(folder: &Path, config: &Config, tokenizer: Option<&str>) -> R
         mask: by_name("mask_token"),
         unknown: by_name("unk_token"),
         decoder_start: ids("decoder_start_token_id").first().copied(),
-        forced_begin: ids("forced_bos_token_id").first().copied(),
+        forced_begin: match ids("forced_bos_token_id").first() {
+            Some(forced) => Some(*forced),
+            // The older words of BART for the same.
+            None if config.flag("force_bos_token_to_be_generated", false)? => {
+                ids("bos_token_id").first().copied()
+            }
+            None => None,
+        },
     };
     let template = folder.join("chat_template.jinja");
     let chat_template = match template.is_file() {
@@ -44,11 +83,11 @@ pub(crate) fn read(folder: &Path, config: &Config, tokenizer: Option<&str>) -> R
         false => named.get("chat_template").and_then(template_of),
     };
     generation.retain(|key, _| !NOT_GENERATION.contains(&key.as_str()));
-    Ok(Imported { specials, chat_template, generation, ..Imported::default() })
+    Ok((Imported { specials, chat_template, generation, ..Imported::default() }, unknown))
 }
 
 /// A file of one JSON object; empty if there is none.
-fn object(path: &Path) -> Result<Map<String, Value>> {
+pub(super) fn object(path: &Path) -> Result<Map<String, Value>> {
     if !path.is_file() {
         return Ok(Map::new());
     }

@@ -64,6 +64,11 @@ pub fn to_onnx(run: &Path, out: &Path) -> Result<Exported> {
     Ok(Exported { path: out.into(), family: family.into(), tensors })
 }
 
+/// Why a run cannot be written as graphs, if it cannot.
+pub(crate) fn refusal(run: &Run) -> Option<String> {
+    graphs(&run.settings.model, &run.model().views()).err().map(|error| error.to_string())
+}
+
 /// The graphs of a model by the names of their files.
 fn graphs<'a>(
     settings: &ModelSettings,

@@ -56,6 +56,32 @@ impl Tensors {
     }
 }
 
+impl Tensors {
+    /// Refuses tensors of one file that share bytes: together they would be larger than it.
+    pub(crate) fn apart(&self, file: usize) -> Result<()> {
+        let own = self.entries.iter().filter(|(_, entry)| entry.file == file);
+        let mut all: Vec<(u64, u64, &str)> = own
+            .map(|(name, entry)| {
+                let length = count(&entry.shape).and_then(|count| entry.kind.bytes(count));
+                let end =
+                    entry.start.saturating_add(length.map_or(u64::MAX, |length| length as u64));
+                (entry.start, end, name.as_str())
+            })
+            .filter(|(start, end, _)| start < end)
+            .collect();
+        all.sort_unstable();
+        match all.windows(2).find(|pair| pair[1].0 < pair[0].1) {
+            None => Ok(()),
+            Some(pair) => {
+                let ((_, end, other), (start, _, name)) = (pair[0], pair[1]);
+                let found =
+                    format!("byte {start} as its first, within {other}, which ends at {end}");
+                Err(Error::tensor(name, found, "bytes of its own"))
+            }
+        }
+    }
+}
+
 /// The number of values of a shape, unless it overflows.
 pub(crate) fn count(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1usize, |product, size| product.checked_mul(*size))

@@ -98,7 +98,7 @@ pub(crate) fn add(tensors: &mut Tensors, path: &Path) -> Result<()> {
             return Err(Error::tensor(name, "it in two files", "it once"));
         }
     }
-    Ok(())
+    tensors.apart(file)
 }
 
 /// A tensor of whole numbers by name, with its sizes; nothing if there is none of that name. Refuses numbers below 0.

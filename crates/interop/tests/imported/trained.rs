@@ -79,7 +79,12 @@ fn every_preset_goes_out_and_comes_back_or_is_refused_with_the_target_that_can()
                 assert!(message.contains("recurrent = gru: "), "{message}");
             }
             Err(message) => {
-                assert!(message.contains("--to onnx carries every setting"), "{message}");
+                let graphs = to_onnx(&out.path().join("run"), &out.path().join("graphs"));
+                let words = match graphs.is_ok() {
+                    true => "--to onnx carries every setting",
+                    false => "nor does --to onnx carry them: ",
+                };
+                assert!(message.contains(words), "{message}");
                 assert!(message.contains("the nearest is"), "{message}");
             }
         }
@@ -113,6 +118,31 @@ fn what_no_format_has_is_refused_by_every_target() {
             assert!(message.contains(expected), "{message}");
         }
         assert!(["folder", "graphs", "file"].iter().all(|name| !at(name).exists()));
+    }
+}
+
+/// What ONNX refuses, too, is not sent there.
+#[test]
+fn a_refusal_names_onnx_only_where_onnx_has_the_settings() {
+    for (attention, words) in [
+        ("position = 'polar'", "; --to onnx carries every setting"),
+        ("mixing = 'gated_linear'\nposition = 'none'", "; nor does --to onnx carry them: "),
+    ] {
+        let text = format!(
+            "width = 32\nlayers = 2\nvocabulary = 31\n[attention]\nheads = 4\n{attention}\n"
+        );
+        let out = tempfile::tempdir().unwrap();
+        let at = |name: &str| out.path().join(name);
+        run_of(&ModelSettings::from_toml(&text).unwrap(), None, &at("run"));
+        let graphs = to_onnx(&at("run"), &at("graphs"));
+        assert_eq!(graphs.is_ok(), words.contains("every"), "{graphs:?}");
+        for found in [
+            to_huggingface(&at("run"), &at("folder")).map(|_| ()),
+            to_gguf(&at("run"), &at("file"), Weights::F32).map(|_| ()),
+        ] {
+            let message = found.unwrap_err().to_string();
+            assert!(message.contains(words), "{message}");
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use safetensors::{Dtype, tensor::TensorView};
 use serde_json::{Value, json};
 use whatwhere_interop::import;
 use whatwhere_training::{Generation, Pooling, Run, Sampling};
+use whatwhere_transformer::Sequences;
 
 /// A folder or file beside the repository; says so where there is none.
 fn beside(variable: &str, folder: &str, path: &str) -> Option<PathBuf> {
@@ -177,6 +178,35 @@ fn gpt_nano_sorts_as_it_was_trained_to() {
     let (logits, _) = run.logits(None, &rows).unwrap();
     for (found, want) in logits.iter().zip(floats("lm_head")) {
         assert!((found - want).abs() < 1e-4, "{found}, expected {want}");
+    }
+    // What each layer gives is read by the norm of the next one, and after the last by the last norm.
+    let (inputs, last) = run.model().look(None, &Sequences::from_rows(&rows), 0).unwrap();
+    let read = |layer: usize| inputs[layer].input.x.clone().into_data().try_into_vec().unwrap();
+    let last: Vec<f32> = last.into_data().try_into_vec().unwrap();
+    let weights = |name: &str| -> Vec<f32> {
+        let bytes = &tensors[&format!("transformer.{name}")].1;
+        bytes.chunks(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+    };
+    let normed = |stream: &str, norm: &str| -> Vec<f32> {
+        let (gain, bias) = (weights(&format!("{norm}.weight")), weights(&format!("{norm}.bias")));
+        let row = |row: &[f32]| -> Vec<f32> {
+            let mean = row.iter().sum::<f32>() / 48.0;
+            let variance = row.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / 48.0;
+            let unit = row.iter().map(|x| (x - mean) / (variance + 1e-5).sqrt());
+            unit.zip(&gain).zip(&bias).map(|((x, gain), bias)| x * gain + bias).collect()
+        };
+        floats(stream).chunks(48).flat_map(row).collect()
+    };
+    for (name, found, want) in [
+        ("x", read(0), floats("ln1")),
+        ("block0", read(1), normed("block0", "h.1.ln_1")),
+        ("block1", read(2), normed("block1", "h.2.ln_1")),
+        ("block2", last.clone(), normed("block2", "ln_f")),
+        ("ln_f", last, floats("ln_f")),
+    ] {
+        assert_eq!(found.len(), want.len(), "{name}");
+        let far = found.iter().zip(&want).fold(0f32, |far, (a, b)| far.max((a - b).abs()));
+        assert!(far < 1e-4, "{name} differs by {far:e}");
     }
     let message = greedy_refusal(&run);
     assert!(message.contains("no tokenizer"), "{message}");

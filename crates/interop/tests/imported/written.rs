@@ -98,11 +98,36 @@ fn every_family_of_llama_cpp_goes_out_in_every_kind_and_comes_back() {
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
     let known = [
-        "bert", "bloom", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "llama", "olmo", "olmo2",
-        "phi2", "phi3", "qwen2", "qwen3", "stablelm",
+        "bert", "bloom", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "llama", "mpt", "olmo",
+        "olmo2", "phi2", "phi3", "qwen2", "qwen3", "stablelm",
     ];
     let met: Vec<&str> = met.iter().map(String::as_str).collect();
     assert_eq!(met, known);
+}
+
+/// llama.cpp's own output of these takes nothing from the embeddings: it is written as a copy of them.
+#[test]
+fn tied_models_go_out_with_a_copy_where_llama_cpp_has_an_output_of_its_own() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/families");
+    for name in ["olmo2", "stablelm", "phi"] {
+        let out = tempfile::tempdir().unwrap();
+        let at = |name: &str| out.path().join(name);
+        let run = opened(&root.join(name), &at("run")).unwrap();
+        let settings = ModelSettings { tied: true, ..run.settings.model.clone() };
+        let mut parameters = run.model().parameters();
+        parameters.retain(|parameter| parameter.name != "output.weight");
+        let imported = Imported::default();
+        imported.save(&Folder::new(at("tied")), settings, &parameters, None).unwrap();
+        to_gguf(&at("tied"), &at("out.gguf"), Weights::F32).unwrap();
+        let again = opened(&at("out.gguf"), &at("again")).unwrap();
+        assert!(!again.settings.model.tied, "{name}");
+        let ids = [(0..20).map(|i| i * 7 % 61).collect::<Vec<u32>>()];
+        let tied = Run::open(at("tied")).unwrap();
+        let (want, found) = (tied.logits(None, &ids).unwrap(), again.logits(None, &ids).unwrap());
+        // The same products, summed over the table's other order.
+        let far = distance(&found.0, &want.0);
+        assert!(found.1 == want.1 && far < 1e-6, "{name}: logits differ by {far:e} of the largest");
+    }
 }
 
 /// The tokenizers of the repository's GGUF files, and what they cut.

@@ -110,7 +110,8 @@ fn longformer(config: &Config) -> Result<Settings> {
         None => Some(vec![512]),
     };
     let is_right = |w: &Vec<usize>| {
-        (w.len() == 1 || w.len() == layers) && w.iter().all(|w| *w >= 2 && *w < 1 << 31)
+        (w.len() == 1 || w.len() == layers)
+            && w.iter().all(|w| *w >= 2 && *w < 1 << 31 && w.is_multiple_of(2))
     };
     let Some(windows) = windows.filter(is_right) else {
         return Err(config.wrong("attention_window", "an even size, or one for each layer"));

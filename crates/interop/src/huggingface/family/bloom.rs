@@ -1,19 +1,15 @@
 //! BLOOM: ALiBi, a norm of the embeddings, queries, keys and values of a head together.
 
-use super::{Family, alibi_slopes};
+use super::Family;
 use crate::{
     error::Result,
     huggingface::{config::Config, settings::Settings},
-    table::Names,
+    table::{Fill, Names},
     turn::Split,
 };
 
 pub(super) const FAMILY: Family =
     Family { types: &["bloom"], prefix: "transformer.", settings, names };
-
-fn heads(config: &Config) -> Result<usize> {
-    config.count_of(&["n_head", "num_attention_heads"])
-}
 
 fn settings(config: &Config) -> Result<Settings> {
     let width = config.count_of(&["hidden_size", "n_embed"])?;
@@ -40,12 +36,12 @@ fn settings(config: &Config) -> Result<Settings> {
         .set("tied", config.flag("tie_word_embeddings", true)?)
         .set("embedding_norm", true)
         .epsilon(config.number("layer_norm_epsilon", 1e-5)?)
-        .set("attention.heads", heads(config)?)
+        .set("attention.heads", config.count_of(&["n_head", "num_attention_heads"])?)
         .set("attention.bias", true)
         .set("attention.position", "alibi"))
 }
 
-fn names(config: &Config) -> Result<Names> {
+fn names(_config: &Config) -> Result<Names> {
     let (block, ours) = ("transformer.h.{}", "decoder.blocks.{}");
     let qkv = format!("{block}.self_attention.query_key_value");
     Ok(Names::default()
@@ -59,8 +55,5 @@ fn names(config: &Config) -> Result<Names> {
         .linear(&format!("{block}.mlp.dense_4h_to_h"), &format!("{ours}.feed_forward.down"))
         .norm("transformer.ln_f", "decoder.norm")
         .untied("lm_head.weight", "output.weight")
-        .fill_with(
-            &format!("{ours}.attention.position.0.Alibi.slopes"),
-            alibi_slopes(heads(config)?),
-        ))
+        .fill_with(&format!("{ours}.attention.position.0.Alibi.slopes"), Fill::Slopes))
 }

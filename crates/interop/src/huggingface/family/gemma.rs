@@ -52,14 +52,16 @@ fn both(config: &Config, settings: Settings) -> Result<Settings> {
 
 fn gemma2(config: &Config) -> Result<Settings> {
     let settings = both(config, common(config, Rope::default())?)?;
-    let window = Some(config.count_if("sliding_window")?.unwrap_or(4096));
-    layers::windows(config, settings, window, 2)
+    let window = config.count_if("sliding_window")?.unwrap_or(4096);
+    // An older name that stands beside the one that is read.
+    config.only("sliding_window_size", window)?;
+    layers::windows(config, settings, Some(window), 2)
 }
 
 fn gemma3(config: &Config) -> Result<Settings> {
     let full = Rope { base: 1e6, layer: Some("full_attention"), ..Rope::default() };
     let settings = both(config, common(config, full)?)?.set("attention.qk_norm", true);
-    let window = Some(config.count_if("sliding_window")?.unwrap_or(4096));
+    let window = layers::window(config, Some(config.count_if("sliding_window")?.unwrap_or(4096)))?;
     let every =
         config.count_if("sliding_window_pattern")?.or(config.count_if("_sliding_window_pattern")?);
     let every = every.unwrap_or(6).max(1);

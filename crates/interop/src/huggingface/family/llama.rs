@@ -84,6 +84,13 @@ fn qwen3(config: &Config) -> Result<Settings> {
 fn phi3(config: &Config) -> Result<Settings> {
     let window = config.count_if("sliding_window")?;
     config.understood(&["original_max_position_embeddings"]);
+    // What Phi-4-mini's file says of variants that the family's code does not have.
+    for key in ["attention_bias", "lm_head_bias", "mlp_bias"] {
+        config.only(key, false)?;
+    }
+    for key in ["full_attn_mod", "interpolate_factor"] {
+        config.only(key, 1)?;
+    }
     let settings = common(config, Rope::default())?;
     layers::windows(config, settings, window, 0)
 }

@@ -87,6 +87,11 @@ pub(crate) fn find(config: &Config) -> Result<Family> {
     Err(Error::Refused(format!("model_type {name} is not known; known are {known}")))
 }
 
+/// Why a family is refused by name, if it is.
+pub(crate) fn refusal(name: &str) -> Option<&'static str> {
+    refused::reason(name)
+}
+
 /// The class of transformers that reads a family with its head.
 pub(crate) fn class(model_type: &str) -> Option<&'static str> {
     const CLASSES: &[(&str, &str)] = &[
@@ -156,25 +161,9 @@ pub(crate) fn heads(settings: &ModelSettings) -> BTreeSet<String> {
     all
 }
 
-/// ALiBi's slopes by Press, as BLOOM and MPT compute them: powers of 2^(−8/n) for n heads, and for the heads beyond a power
-/// of two every other slope of twice as many.
-fn alibi_slopes(heads: usize) -> Vec<f32> {
-    let powers =
-        |count: usize| (1..=count).map(move |i| 2f64.powf(-8.0 * i as f64 / count as f64) as f32);
-    let whole = if heads.is_power_of_two() { heads } else { heads.next_power_of_two() / 2 };
-    powers(whole).chain(powers(2 * whole).step_by(2).take(heads - whole)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn slopes_of_six_heads_are_those_of_four_and_two_between() {
-        let want = [0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125];
-        assert_eq!(alibi_slopes(6), want);
-        assert_eq!(alibi_slopes(2), [0.0625, 0.00390625]);
-    }
 
     #[test]
     fn every_family_has_a_class() {

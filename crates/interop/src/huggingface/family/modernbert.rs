@@ -29,7 +29,16 @@ fn settings(config: &Config) -> Result<Settings> {
         "causal_mask",
     ]);
     let every = config.count_if("global_attn_every_n_layers")?.unwrap_or(3).max(1);
-    let side = config.count_of(&["local_attention"]).unwrap_or(128) / 2;
+    let local = config.count_if("local_attention")?.unwrap_or(128);
+    if local < 2 {
+        return Err(config.wrong("local_attention", "at least 2"));
+    }
+    let side = local / 2;
+    // Stands in files beside the one that is read.
+    let epsilon = config.number("norm_eps", 1e-5)?;
+    if config.number_if("layer_norm_eps")?.is_some_and(|other| other != epsilon) {
+        return Err(config.wrong("layer_norm_eps", &format!("norm_eps = {epsilon:?}")));
+    }
     let (full, local) = (
         Rope {
             base: 160_000.0,
@@ -55,7 +64,7 @@ fn settings(config: &Config) -> Result<Settings> {
         .set("first_norm", false)
         .set_unless("output_transform", false, config.has("head.dense.weight"))
         .set_unless("output_bias", false, config.has("decoder.bias"))
-        .epsilon(config.number("norm_eps", 1e-5)?)
+        .epsilon(epsilon)
         .set("attention.heads", config.count("num_attention_heads")?)
         .activation(config, "hidden_activation", &activation, true)?;
     Ok(layers::alternate(settings, &slides, |slides| match slides {

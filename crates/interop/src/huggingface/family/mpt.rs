@@ -1,10 +1,10 @@
 //! MPT: ALiBi, norms without a bias, queries, keys and values in one matrix.
 
-use super::{Family, alibi_slopes};
+use super::Family;
 use crate::{
     error::Result,
     huggingface::{config::Config, settings::Settings},
-    table::Names,
+    table::{Fill, Names},
     turn::Split,
 };
 
@@ -60,7 +60,7 @@ fn settings(config: &Config) -> Result<Settings> {
         .set("attention.position", "alibi"))
 }
 
-fn names(config: &Config) -> Result<Names> {
+fn names(_config: &Config) -> Result<Names> {
     let (block, ours) = ("transformer.blocks.{}", "decoder.blocks.{}");
     Ok(Names::default()
         .keep("transformer.wte.weight", "embedding.weight")
@@ -72,8 +72,5 @@ fn names(config: &Config) -> Result<Names> {
         .linear(&format!("{block}.ffn.down_proj"), &format!("{ours}.feed_forward.down"))
         .norm("transformer.norm_f", "decoder.norm")
         .untied("lm_head.weight", "output.weight")
-        .fill_with(
-            &format!("{ours}.attention.position.0.Alibi.slopes"),
-            alibi_slopes(config.count("n_heads")?),
-        ))
+        .fill_with(&format!("{ours}.attention.position.0.Alibi.slopes"), Fill::Slopes))
 }
