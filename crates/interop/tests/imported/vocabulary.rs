@@ -109,7 +109,7 @@ fn published_vocabularies_cut_as_their_own_tokenizers_do() {
     let files = ["vocab.json", "merges.txt"].map(|name| (name, file(&gpt2.join(name))));
     let built = run("gpt2", &files).unwrap();
     assert_eq!(built.encode("Hello world").unwrap(), [15496, 995]);
-    // Ids that the fixture calls special have no text; those of "!" and the next few are among them.
+    // Without "!", whose id is that of the special token of the fixture: it has no text.
     let text = "naïve Café — it's of 3.14\n  注意";
     let ids = built.encode(text).unwrap();
     assert_eq!(built.tokenizer().unwrap().decode(&ids), text);
