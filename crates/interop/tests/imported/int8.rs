@@ -73,7 +73,7 @@ fn blocks_of_a_q8_0_file_are_kept_to_the_bit() {
             &run.logits(None, &golden.ids("input_ids")).unwrap().0,
             &golden.floats("logits").0,
         );
-        // The file has the way down from the feed-forward in F16, and here it is of int8, too.
-        assert!(far < 1e-2, "{far:e}");
+        // The file has the way down from the feed-forward in F16, and here it is of int8, too; inputs are int8 as well.
+        assert!(far < 5e-2, "{far:e}");
     }
 }

@@ -10,8 +10,9 @@ use whatwhere_transformer::{
 
 use crate::{FAMILIES, places, row, rows, settings, values};
 
-/// Products of the same numbers, whose inputs are rounded to 15 bits on one side.
-const ROUNDED: f32 = 2e-3;
+/// Products of the same numbers whose inputs are rounded to 7 bits and a sign, on one side or after sums in another order,
+/// which can move an input by a whole level.
+const ROUNDED: f32 = 5e-2;
 
 fn choices() -> Vec<String> {
     let names = |setting: &str, names: &[&str]| -> Vec<String> {
