@@ -101,13 +101,16 @@ pub(crate) fn take(
     Ok(taken.into_values().collect())
 }
 
+/// Parameters that no tensor has, and what is written into them.
+type Filled = Vec<(String, Fill)>;
+
 /// What is read, and what is filled in. Refuses a model of which a tensor is missing.
 fn steps<'a>(
     names: &'a Names,
     there: &BTreeMap<&str, &[usize]>,
     settings: &ModelSettings,
     wanted: &BTreeMap<String, Vec<usize>>,
-) -> Result<(Vec<Step<'a>>, Vec<(String, Fill)>)> {
+) -> Result<(Vec<Step<'a>>, Filled)> {
     let (mut steps, mut fills) = (Vec::new(), Vec::new());
     let mut made: BTreeSet<String> = BTreeSet::new();
     let mut missing: BTreeMap<String, String> = BTreeMap::new();

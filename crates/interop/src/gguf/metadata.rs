@@ -340,7 +340,7 @@ mod tests {
             json!({ "rope.scaling.factor": 4.0, "rope.scaling.type": "linear" }),
         ] {
             let own = settings("llama", more.clone()).unwrap().attention(Site::Decoder, 0).unwrap();
-            let Position::Rotary(rotary) = own.position.iter().next().unwrap() else { panic!() };
+            let Position::Rotary(rotary) = own.position.first().unwrap() else { panic!() };
             assert_eq!(rotary.scaling, Scaling::Linear { factor: 4.0 }, "{more}");
         }
     }

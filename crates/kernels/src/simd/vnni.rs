@@ -77,10 +77,7 @@ fn add_blocks<const R: usize, const V: usize>(
     for (b, block) in blocks.iter().enumerate() {
         let mut sums: [[__m512i; V]; R] = [[_mm512_setzero_si512(); V]; R];
         for r in 0..R {
-            let start = _mm512_set1_epi32(rows[r][b].start);
-            for v in 0..V {
-                sums[r][v] = start;
-            }
+            sums[r] = [_mm512_set1_epi32(rows[r][b].start); V];
         }
         for quad in 0..QUADS {
             let (columns, _) = block.weights[quad].as_chunks::<LANES>();
