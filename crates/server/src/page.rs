@@ -1,4 +1,4 @@
-//! The page's own addresses: `/`, `/page/*`, which [`files`] has, and `/v1/attention/*`, `/v1/choices/*` and `/v1/runs/*`.
+//! The page's own addresses: `/`, `/page/*`, which `files` has, and `/v1/attention/*`, `/v1/choices/*` and `/v1/runs/*`.
 //!
 //! Texts are read and looked into on one thread, which keeps the last few of them; questions wait in a bounded queue.
 //! What is answered is the lab's ([`whatwhere_lab::view`]).
