@@ -241,8 +241,9 @@ fn a_signal_to_any_rank_stops_all_with_everything_saved() {
     let Some(_turn) = turn() else { return };
     let place = place();
     let at = place.path();
+    // Long enough for a signal to come before the end on a fast machine.
     let changes =
-        ["training.steps=60", "training.checkpoint_every=0", "training.evaluate_every=50"];
+        ["training.steps=500", "training.checkpoint_every=0", "training.evaluate_every=250"];
     done(ranks(at, 2, &train("whole", &changes)));
     let args = train("stopped", &changes);
     let going = Going::after(5, at, "stopped", ranks(at, 3, &args));
