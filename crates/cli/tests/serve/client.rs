@@ -169,23 +169,40 @@ impl Server {
         slots.as_array().unwrap().iter().filter(|slot| slot["is_processing"] == true).count()
     }
 
+    /// Texts that wait for a slot.
+    fn waiting(&self) -> usize {
+        let page = self.get("/metrics").text();
+        let waiting = page.lines().filter(|line| line.starts_with("whatwhere_waiting{"));
+        waiting.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum()
+    }
+
     /// Whether so many texts are being written within some time.
     pub(crate) fn becomes_busy(&self, count: usize, within: Duration) -> bool {
-        let end = std::time::Instant::now() + within;
-        loop {
-            if self.busy() == count {
-                return true;
-            }
-            if std::time::Instant::now() > end {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        becomes(within, || self.busy() == count)
+    }
+
+    /// Whether so many texts wait within some time.
+    pub(crate) fn becomes_waiting(&self, count: usize, within: Duration) -> bool {
+        becomes(within, || self.waiting() == count)
     }
 
     pub(crate) fn signal(&self, signal: &str) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    }
+}
+
+/// Whether something becomes true within some time.
+fn becomes(within: Duration, is: impl Fn() -> bool) -> bool {
+    let end = std::time::Instant::now() + within;
+    loop {
+        if is() {
+            return true;
+        }
+        if std::time::Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -157,11 +157,9 @@ fn who_waits_too_long_in_the_queue_or_finds_it_full_is_told() {
     let first = send();
     assert!(server.becomes_busy(1, SOON));
     let waiting = [send(), send()];
-    let full = (0..200).find_map(|_| {
-        let answer = server.post("/v1/completions", &json!({ "prompt": "b", "max_tokens": 1 }));
-        (answer.status == 429).then_some(answer)
-    });
-    let full = full.expect("the queue fills");
+    assert!(server.becomes_waiting(2, SOON), "the queue fills");
+    let full = server.post("/v1/completions", &json!({ "prompt": "b", "max_tokens": 1 }));
+    assert_eq!(full.status, 429, "{}", full.text());
     assert!(full.head.to_lowercase().contains("retry-after: "), "{}", full.head);
     assert_eq!(full.json()["error"]["code"], "queue_full");
     for late in [first].into_iter().chain(waiting) {
