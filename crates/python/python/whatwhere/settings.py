@@ -227,7 +227,7 @@ class Polar(TypedDict, total=False):
     kind: Literal["polar"]
     # θ_c = base^(−c/width), one for each channel; default 10000.
     base: float
-    # From a channel's value to its magnitude; default `softplus`.
+    # From a channel's value to its magnitude; default `softplus`. Under linear mixing the feature map makes magnitudes.
     magnitude: Literal["softplus", "relu", "identity"]
     # Share of a head's channels that are polar: the first ones, or `[from, to]`; default 1.
     channels: float | Sequence[float]
