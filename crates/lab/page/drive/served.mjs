@@ -145,7 +145,7 @@ async function beside(name, address) {
       const slider = (key) => page.locator(`input[type=range][aria-label="position.${key}"]`);
       await slide(slider("1.heads"), -0.5);
       await page.waitForSelector(".notice.error");
-      check(await slider("1.heads").count() === 1, `${what}: what the weights forbid is said, and can be taken back`);
+      await until(page, `${what}: what the weights forbid is said, and can be taken back`, () => document.querySelectorAll('.notice.error').length === 1 && document.querySelectorAll('input[type=range][aria-label="position.1.heads"]').length === 1);
       await page.locator('button[aria-label$="position.1.heads"]').click();
       await until(page, `${what}: taken back`, () => !document.querySelector(".notice.error, .busy"));
       if (await page.locator("details.beside:not([open]) summary").count()) await page.locator("details.beside summary").click();
