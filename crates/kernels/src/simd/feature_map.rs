@@ -20,20 +20,15 @@ impl WithSimd for Features<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
         let Self { map, raw, width, features } = self;
-        let zero = s.splat_f32s(0.0);
         match map {
-            FeatureMap::Elu => each(s, raw, features, |x| elu(s, x)),
-            // NaN stays NaN.
-            FeatureMap::Relu => {
-                each(s, raw, features, |x| s.select_f32s(s.less_than_f32s(x, zero), zero, x))
-            }
-            FeatureMap::Exp => each(s, raw, features, |x| math::exp(s, x)),
+            FeatureMap::Elu => each(s, raw, features, Elu),
+            FeatureMap::Relu => each(s, raw, features, Relu),
+            FeatureMap::Exp => each(s, raw, features, Exp { top: 0.0 }),
             FeatureMap::Identity => features.copy_from_slice(raw),
             FeatureMap::Softmax => {
                 for (raw, row) in raw.chunks_exact(width).zip(features.chunks_exact_mut(width)) {
                     let top = raw.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-                    let top = s.splat_f32s(top);
-                    each(s, raw, row, |x| math::exp(s, s.sub_f32s(x, top)));
+                    each(s, raw, row, Exp { top });
                     let share = 1.0 / row.iter().sum::<f32>();
                     row.iter_mut().for_each(|feature| *feature *= share);
                 }
@@ -73,21 +68,57 @@ impl WithSimd for FeaturesBackward<'_> {
     }
 }
 
-#[inline(always)]
-fn each<S: Simd>(s: S, raw: &[f32], features: &mut [f32], map: impl Fn(S::f32s) -> S::f32s) {
-    let (raw, raw_rest) = S::as_simd_f32s(raw);
-    let (features, features_rest) = S::as_mut_simd_f32s(features);
-    for (&x, feature) in raw.iter().zip(features) {
-        *feature = map(x);
-    }
-    s.partial_store_f32s(features_rest, map(s.partial_load_f32s(raw_rest)));
+/// What is done to each value. A trait and no closure: a closure that is called twice is a function of its own, without the
+/// instructions of `S`, whose every vector operation then is a call.
+trait Each: Copy {
+    fn of<S: Simd>(self, s: S, x: S::f32s) -> S::f32s;
 }
 
 #[inline(always)]
-fn elu<S: Simd>(s: S, x: S::f32s) -> S::f32s {
-    let zero = s.splat_f32s(0.0);
-    let below = math::exp(s, s.min_f32s(x, zero));
-    s.select_f32s(s.less_than_f32s(x, zero), below, s.add_f32s(x, s.splat_f32s(1.0)))
+fn each<S: Simd>(s: S, raw: &[f32], features: &mut [f32], map: impl Each) {
+    let (raw, raw_rest) = S::as_simd_f32s(raw);
+    let (features, features_rest) = S::as_mut_simd_f32s(features);
+    for (&x, feature) in raw.iter().zip(features) {
+        *feature = map.of(s, x);
+    }
+    s.partial_store_f32s(features_rest, map.of(s, s.partial_load_f32s(raw_rest)));
+}
+
+#[derive(Clone, Copy)]
+struct Elu;
+
+impl Each for Elu {
+    #[inline(always)]
+    fn of<S: Simd>(self, s: S, x: S::f32s) -> S::f32s {
+        let zero = s.splat_f32s(0.0);
+        let below = math::exp(s, s.min_f32s(x, zero));
+        s.select_f32s(s.less_than_f32s(x, zero), below, s.add_f32s(x, s.splat_f32s(1.0)))
+    }
+}
+
+/// NaN stays NaN.
+#[derive(Clone, Copy)]
+struct Relu;
+
+impl Each for Relu {
+    #[inline(always)]
+    fn of<S: Simd>(self, s: S, x: S::f32s) -> S::f32s {
+        let zero = s.splat_f32s(0.0);
+        s.select_f32s(s.less_than_f32s(x, zero), zero, x)
+    }
+}
+
+/// `exp(x − top)`.
+#[derive(Clone, Copy)]
+struct Exp {
+    top: f32,
+}
+
+impl Each for Exp {
+    #[inline(always)]
+    fn of<S: Simd>(self, s: S, x: S::f32s) -> S::f32s {
+        math::exp(s, s.sub_f32s(x, s.splat_f32s(self.top)))
+    }
 }
 
 #[cfg(test)]
