@@ -11,6 +11,7 @@
 //! or overwrite in `recurrence.rs`.
 
 mod backward;
+mod denominator;
 mod forward;
 mod gradient;
 mod head;

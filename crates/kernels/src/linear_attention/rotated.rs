@@ -3,7 +3,7 @@
 //! Su et al. 2021, <https://arxiv.org/abs/2104.09864>. Features are magnitudes already, so a polar feature takes them as they are.
 //! Weights may be negative, and do not add up to 1.
 
-use super::{FeatureMap, LinearAttention, Rotation, inverse};
+use super::{FeatureMap, LinearAttention, Rotation, denominator::Denominator, inverse};
 use crate::{
     Error, Pooled,
     attention::{Attention, FeatureKind, Inputs, Magnitude, Shape},
@@ -40,11 +40,28 @@ struct Formed {
     fq: Pooled,
     /// Of key heads.
     fk: Pooled,
-    /// The same for every query head.
-    wide_fk: Pooled,
+    /// The same for every query head, and values, where several heads read one key head.
+    spread: Option<Spread>,
     q: Pooled,
     k: Pooled,
+}
+
+struct Spread {
+    fk: Pooled,
     v: Pooled,
+}
+
+impl Formed {
+    /// Features of every query head's keys.
+    fn wide_fk(&self) -> &[f32] {
+        self.spread.as_ref().map_or(&self.fk, |spread| &spread.fk)
+    }
+
+    /// What is summed.
+    fn rotated<'f>(&'f self, inputs: &Inputs<'f>) -> Inputs<'f> {
+        let v = self.spread.as_ref().map_or(inputs.v, |spread| &spread.v);
+        Inputs { q: &self.q, k: &self.k, v }
+    }
 }
 
 impl<'a> RotatedLinearAttention<'a> {
@@ -78,18 +95,21 @@ impl<'a> RotatedLinearAttention<'a> {
         expect_len("out", out.len(), shape.out_len())?;
         expect_len("normalizer", normalizer.len(), shape.rows())?;
         let formed = self.form(inputs)?;
-        let rotated = Inputs { q: &formed.q, k: &formed.k, v: &formed.v };
-        self.numerator().forward_into(&rotated, out, normalizer)?;
+        self.numerator().forward_into(&formed.rotated(inputs), out, normalizer)?;
         if scale.is_some() {
             return Ok(());
         }
-        let ones = self.ones();
-        let sums = Inputs { q: &formed.fq, k: &formed.fk, v: &ones };
-        let mut unused = Pooled::uncleared(shape.rows());
-        self.denominator().forward_into(&sums, normalizer, &mut unused)?;
-        normalizer.iter_mut().for_each(|sum| *sum += epsilon);
-        let factors: Vec<f32> = normalizer.iter().map(|sum| inverse(*sum)).collect();
-        simd.run(ScaleRows { values: out, width: shape.value_dim, factors: &factors });
+        self.denominator(&formed).forward(normalizer);
+        let width = shape.value_dim;
+        let tasks = normalizer.chunks_mut(ROWS).zip(out.chunks_mut(ROWS * width)).collect();
+        parallel::run(tasks, |(sums, values): (&mut [f32], &mut [f32]), scratch| {
+            let factors = scratch.row.sized(sums.len());
+            for (sum, factor) in sums.iter_mut().zip(factors.iter_mut()) {
+                *sum += epsilon;
+                *factor = inverse(*sum);
+            }
+            simd.run(ScaleRows { values, width, factors });
+        });
         Ok(())
     }
 
@@ -109,33 +129,35 @@ impl<'a> RotatedLinearAttention<'a> {
         expect_len("normalizer", normalizer.len(), shape.rows())?;
         expect_len("d_out", d_out.len(), shape.out_len())?;
         let formed = self.form(inputs)?;
-        let mut d_numerator = Pooled::of(d_out);
+        let mut scaled = None;
         let mut d_sums = Pooled::zeros(shape.rows());
         if scale.is_none() {
-            let factors: Vec<f32> = normalizer.iter().map(|sum| inverse(*sum)).collect();
-            let (a, b, width) = (d_out, out, shape.value_dim);
-            simd.run(DotRows { a, b, width, dots: &mut d_sums });
-            d_sums.iter_mut().zip(&factors).for_each(|(d, factor)| *d *= -factor);
-            simd.run(ScaleRows { values: &mut d_numerator, width, factors: &factors });
+            let mut d = Pooled::of(d_out);
+            let (size, width) = (ROWS * shape.value_dim, shape.value_dim);
+            let given = normalizer.chunks(ROWS).zip(out.chunks(size));
+            let made = d_sums.chunks_mut(ROWS).zip(d.chunks_mut(size));
+            let tasks: Vec<_> = given.zip(made).collect();
+            parallel::run(tasks, |((sums, out), (dots, values)), scratch| {
+                let factors = scratch.row.sized(sums.len());
+                factors.iter_mut().zip(sums).for_each(|(factor, sum)| *factor = inverse(*sum));
+                simd.run(DotRows { a: values, b: out, width, dots });
+                dots.iter_mut().zip(&*factors).for_each(|(d, factor)| *d *= -factor);
+                simd.run(ScaleRows { values, width, factors });
+            });
+            scaled = Some(d);
         }
-        let rotated = Inputs { q: &formed.q, k: &formed.k, v: &formed.v };
+        let d_numerator = scaled.as_deref().unwrap_or(d_out);
+        let rotated = formed.rotated(inputs);
         // Without a denominator the output and the normalizer are not asked.
         let numerator = self.numerator();
         let mut d = super::LinearGradients::uncleared(&numerator.shape);
-        numerator.backward_into(&rotated, out, normalizer, &d_numerator, &mut d)?;
+        numerator.backward_into(&rotated, out, normalizer, d_numerator, &mut d)?;
         let v = self.gathered(d.v, shape.value_dim);
         let queries = self.rotation.queries_backward(&formed.fq, &d.q)?;
-        let keys = self.rotation.keys_backward(&formed.wide_fk, &d.k)?;
+        let keys = self.rotation.keys_backward(formed.wide_fk(), &d.k)?;
         let (mut q, mut k) = (queries.x, self.gathered(keys.x, shape.head_dim));
         if scale.is_none() {
-            let ones = self.ones();
-            let sums = Inputs { q: &formed.fq, k: &formed.fk, v: &ones };
-            let denominator = self.denominator();
-            let mut d = super::LinearGradients::uncleared(&denominator.shape);
-            denominator.backward_into(&sums, normalizer, normalizer, &d_sums, &mut d)?;
-            for (to, more) in [(&mut q, d.q), (&mut k, d.k)] {
-                to.iter_mut().zip(&more).for_each(|(sum, d)| *sum += d);
-            }
+            self.denominator(&formed).backward(&d_sums, &mut q, &mut k);
         }
         self.features_backward(&formed.fq, &mut q);
         self.features_backward(&formed.fk, &mut k);
@@ -145,9 +167,13 @@ impl<'a> RotatedLinearAttention<'a> {
     fn form(&self, inputs: &Inputs) -> Result<Formed, Error> {
         let shape = self.linear.shape;
         let (fq, fk) = (self.features(inputs.q), self.features(inputs.k));
-        let wide_fk = self.spread(&fk, shape.head_dim);
-        let (q, k) = (self.rotation.queries(&fq)?, self.rotation.keys(&wide_fk)?);
-        Ok(Formed { fq, fk, wide_fk, q, k, v: self.spread(inputs.v, shape.value_dim) })
+        let spread = (shape.group() > 1).then(|| Spread {
+            fk: self.spread(&fk, shape.head_dim),
+            v: self.spread(inputs.v, shape.value_dim),
+        });
+        let wide_fk = spread.as_ref().map_or(&fk, |spread| &spread.fk);
+        let (q, k) = (self.rotation.queries(&fq)?, self.rotation.keys(wide_fk)?);
+        Ok(Formed { fq, fk, spread, q, k })
     }
 
     /// What is summed with values: every query head by itself.
@@ -158,14 +184,9 @@ impl<'a> RotatedLinearAttention<'a> {
         LinearAttention { shape, map: FeatureMap::Identity, scale, ..self.linear }
     }
 
-    /// The sum of a row's weights, with ones for values.
-    fn denominator(&self) -> LinearAttention<'a> {
-        let shape = Shape { value_dim: 1, ..self.linear.shape };
-        LinearAttention { shape, map: FeatureMap::Identity, scale: Some(1.0), ..self.linear }
-    }
-
-    fn ones(&self) -> Vec<f32> {
-        vec![1.0; self.denominator().shape.v_len()]
+    /// The sums of rows' weights, of features that are not rotated.
+    fn denominator<'f>(&'f self, formed: &'f Formed) -> Denominator<'f> {
+        Denominator { linear: &self.linear, fq: &formed.fq, fk: &formed.fk }
     }
 
     fn features(&self, raw: &[f32]) -> Pooled {
@@ -191,10 +212,10 @@ impl<'a> RotatedLinearAttention<'a> {
     /// Rows of key heads once for every query head that reads them.
     fn spread(&self, x: &[f32], width: usize) -> Pooled {
         let (group, size) = (self.linear.shape.group(), self.linear.shape.keys * width);
-        if group == 1 || x.is_empty() {
-            return Pooled::of(x);
-        }
         let mut spread = Pooled::uncleared(x.len() * group);
+        if x.is_empty() {
+            return spread;
+        }
         for (to, from) in spread.chunks_exact_mut(group * size).zip(x.chunks_exact(size)) {
             to.chunks_exact_mut(size).for_each(|to| to.copy_from_slice(from));
         }

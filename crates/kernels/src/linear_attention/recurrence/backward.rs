@@ -10,7 +10,7 @@ use super::{
 use crate::{
     Simd,
     linear_attention::product::{add_outer, add_product_transposed, product},
-    simd::matmul::Accumulate,
+    simd::{matmul::Accumulate, rows::DotRows},
     tile::TILE,
 };
 
@@ -74,8 +74,9 @@ impl Back {
         let (dim, width, count) = (head.shape.head_dim, head.shape.value_dim, tokens.len());
         let gates = head.gates();
         let dots = |a: &[f32], b: &[f32]| -> Vec<f32> {
-            let rows = a.chunks_exact(width).zip(b.chunks_exact(width));
-            rows.map(|(a, b)| a.iter().zip(b).map(|(a, b)| a * b).sum()).collect()
+            let mut dots = vec![0.0; dim];
+            simd.run(DotRows { a, b, width, dots: &mut dots });
+            dots
         };
         let mut along = if gates > 0 { dots(after, d.state) } else { Vec::new() };
         formed.fade(simd, count, width, d.state);
@@ -143,21 +144,28 @@ impl Back {
         if gates == 0 {
             return;
         }
-        d_k.iter_mut().zip(&formed.grown).for_each(|(to, grown)| *to /= grown);
-        let each = sums.iter_mut().zip(formed.keys.iter().zip(&*keys));
-        each.for_each(|(sum, (k, d))| *sum -= k * d);
+        let (k, grown) = (&formed.keys, &formed.grown);
+        simd.run(Loop(|| {
+            d_k.iter_mut().zip(grown).for_each(|(to, grown)| *to /= grown);
+            let each = sums.iter_mut().zip(k.iter().zip(&*keys));
+            each.for_each(|(sum, (k, d))| *sum -= k * d);
+        }));
         if head.beta.is_some() {
-            let each = d_k.iter_mut().zip(asked.iter().zip(&formed.grown));
-            each.for_each(|(to, (d, grown))| *to += d * grown);
-            let each = sums.iter_mut().zip(formed.asked.iter().zip(&*asked));
-            each.for_each(|(sum, (k, d))| *sum += k * d);
+            let k = &formed.asked;
+            simd.run(Loop(|| {
+                let each = d_k.iter_mut().zip(asked.iter().zip(grown));
+                each.for_each(|(to, (d, grown))| *to += d * grown);
+                let each = sums.iter_mut().zip(k.iter().zip(&*asked));
+                each.for_each(|(sum, (k, d))| *sum += k * d);
+            }));
         }
         for token in tokens.clone().skip(1).rev() {
             let own = &sums[(token - tokens.start) * dim..][..dim];
+            along.iter_mut().zip(own).for_each(|(along, d)| *along += d);
             let d_decay = &mut d.decay[token * gates..][..gates];
-            for (c, (along, d)) in along.iter_mut().zip(own).enumerate() {
-                *along += d;
-                d_decay[c % gates] += *along;
+            match d_decay {
+                [one] => *one += along.iter().sum::<f32>(),
+                each => each.iter_mut().zip(&along).for_each(|(d, along)| *d += along),
             }
         }
         let first = &head.decay[tokens.start * gates..][..gates];

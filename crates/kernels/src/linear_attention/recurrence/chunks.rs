@@ -16,8 +16,11 @@ use pulp::{Simd as Vectors, WithSimd};
 use super::Head;
 use crate::{
     Simd,
-    linear_attention::product::{add_outer, add_product_transposed, product},
-    simd::matmul::Accumulate,
+    linear_attention::{
+        FeatureMap,
+        product::{add_outer, add_product_transposed, product},
+    },
+    simd::{feature_map::Features, matmul::Accumulate},
     tile::TILE,
 };
 
@@ -64,6 +67,8 @@ pub(super) fn cuts(head: &Head) -> Vec<Range<usize>> {
 /// What a chunk is computed from, kept from chunk to chunk.
 #[derive(Default)]
 pub(super) struct Formed {
+    /// `b`, `[tokens, 1 or head_dim]`.
+    sums: Vec<f32>,
     /// `exp(b)`, `[tokens, head_dim]`; empty without decays.
     pub(super) grown: Vec<f32>,
     /// `k̃` and, of the delta rule, `k̂`.
@@ -100,17 +105,8 @@ impl Formed {
         self.keys.extend_from_slice(k);
         self.grown.clear();
         if gates > 0 {
-            self.grown.resize(count * dim, 0.0);
+            self.grow(simd, head, tokens);
             let first = &head.decay[tokens.start * gates..][..gates];
-            let mut sums = vec![0.0f32; dim];
-            for (i, token) in tokens.clone().enumerate() {
-                let decays = &head.decay[token * gates..][..gates];
-                if i > 0 {
-                    sums.iter_mut().enumerate().for_each(|(c, sum)| *sum += decays[c % gates]);
-                }
-                let grown = self.grown[i * dim..][..dim].iter_mut().zip(&sums);
-                grown.for_each(|(grown, sum)| *grown = sum.exp());
-            }
             let (keys, grown) = (&mut self.keys, &self.grown);
             simd.run(Loop(|| {
                 keys.iter_mut().zip(grown).for_each(|(k, grown)| *k /= grown);
@@ -160,6 +156,29 @@ impl Formed {
         }));
     }
 
+    /// Forms `exp(b)`, the same for all channels where a token has one decay.
+    fn grow(&mut self, simd: Simd, head: &Head, tokens: &Range<usize>) {
+        let (dim, gates, count) = (head.shape.head_dim, head.gates(), tokens.len());
+        self.sums.clear();
+        self.sums.resize(count * gates, 0.0);
+        let decays = &head.decay[tokens.start * gates..tokens.end * gates];
+        for i in 1..count {
+            let (before, own) = self.sums.split_at_mut(i * gates);
+            let added = before[(i - 1) * gates..].iter().zip(&decays[i * gates..]);
+            own.iter_mut().zip(added).for_each(|(sum, (before, decay))| *sum = before + decay);
+        }
+        self.grown.resize(count * dim, 0.0);
+        let features = &mut self.grown[..count * gates];
+        simd.run(Features { map: FeatureMap::Exp, raw: &self.sums, width: gates, features });
+        if gates < dim {
+            // From the last on: a token's row lies at or behind its one value.
+            for i in (0..count).rev() {
+                let grown = self.grown[i];
+                self.grown[i * dim..][..dim].fill(grown);
+            }
+        }
+    }
+
     /// What is written for each token.
     pub(super) fn written<'a>(&'a self, head: &Head<'a>, tokens: &Range<usize>) -> &'a [f32] {
         let width = head.shape.value_dim;
@@ -174,8 +193,12 @@ impl Formed {
         let (dim, count) = (head.shape.head_dim, tokens.len());
         let q = head.rows(member, tokens, dim);
         self.queries.clear();
-        self.queries.extend(head.q[q].iter().map(|q| head.scale * q));
-        self.queries.iter_mut().zip(&self.grown).for_each(|(q, grown)| *q *= grown);
+        self.queries.extend_from_slice(&head.q[q]);
+        let (queries, grown, scale) = (&mut self.queries, &self.grown, head.scale);
+        simd.run(Loop(|| {
+            queries.iter_mut().for_each(|q| *q *= scale);
+            queries.iter_mut().zip(grown).for_each(|(q, grown)| *q *= grown);
+        }));
         self.tile.clear();
         self.tile.resize(count * count, 0.0);
         let sizes = [count, dim, count];
