@@ -14,7 +14,11 @@ use whatwhere_kernels::{
 };
 use whatwhere_random::Random;
 
-use crate::{agree::TOLERANCE, linear};
+use crate::{
+    agree::{Against, TOLERANCE},
+    linear,
+    patterns::Defined,
+};
 
 pub(crate) const HEADS: usize = 8;
 const HEAD_DIM: usize = 64;
@@ -103,7 +107,7 @@ impl Task {
             What::Full => length * length,
             What::Window => WINDOW as f64 * (length - (WINDOW - 1) as f64 / 2.0),
             What::Additive | What::Linear | What::TurnedLinear | What::Retention => return None,
-            What::Strided | What::StridedRoot | What::Fixed | What::Dilated | What::BigBird => {
+            _ if self.is_gathered() => {
                 let whole = 0..self.length;
                 let tile = Tile { batch: 0, head: 0, queries: whole.clone(), keys: whole };
                 visible_pairs(&*self.pattern(), &tile) as f64
@@ -117,6 +121,11 @@ impl Task {
     /// The largest difference that is rounding: see [`TOLERANCE`]. bf16 keeps 8 bits, and torch rounds weights and results, too.
     pub(crate) fn tolerance(&self) -> f64 {
         if self.what == What::CausalBf16 { 0.1 } else { TOLERANCE }
+    }
+
+    /// What a difference is held against.
+    pub(crate) fn against(&self) -> Against {
+        if self.what == What::CausalBf16 { Against::Value } else { Against::Tensor }
     }
 
     /// The kind of the worker's that computes the same with the least memory, for agreement.
@@ -199,6 +208,11 @@ impl Problem {
         };
         let angles = frequencies.map(|f| Arc::new(Angles::new(&f, 0..task.length, 1.0)));
         Self { task, tensors: tensors(task), angles, pattern: task.pattern() }
+    }
+
+    /// The same with a pattern that only says who sees whom.
+    pub(crate) fn by_definition(task: Task) -> Self {
+        Self { pattern: Box::new(Defined(task.pattern())), ..Self::new(task) }
     }
 
     /// The whole call, from the inputs to freshly allocated results.

@@ -1,12 +1,27 @@
 //! Who sees whom in each task.
 
 use whatwhere_kernels::attention::pattern::{
-    Causal, Dilated, Draw, Fixed, Full, Global, Or, Pattern, Random, Strided, Window,
+    Causal, Dilated, Draw, Fixed, Full, Global, Or, Pair, Pattern, Random, Strided, Window,
 };
 
 use crate::ours::{HEADS, Task, WINDOW, What};
 
+/// A pattern by its definition alone.
+pub(crate) struct Defined(pub(crate) Box<dyn Pattern>);
+
+impl Pattern for Defined {
+    fn sees(&self, pair: Pair) -> bool {
+        self.0.sees(pair)
+    }
+}
+
 impl Task {
+    /// Whether what its pattern shows is gathered.
+    pub(crate) fn is_gathered(&self) -> bool {
+        use What::{BigBird, Dilated, Fixed, Strided, StridedRoot};
+        matches!(self.what, Strided | StridedRoot | Fixed | Dilated | BigBird)
+    }
+
     /// Who sees whom.
     pub(crate) fn pattern(&self) -> Box<dyn Pattern> {
         let drawn = "fits any length of the table";

@@ -31,6 +31,8 @@ pub(crate) struct Scratch {
     pub(crate) value_cols: Buffer,
     /// Output gradients of a task.
     pub(crate) d_out: Buffer,
+    /// Those rounded to bf16.
+    pub(crate) rounded: Buffer,
     /// Gradients of a tile's compared keys and values.
     pub(crate) d_keys: Buffer,
     pub(crate) d_values: Buffer,
@@ -74,6 +76,7 @@ impl Default for Scratch {
             values: Buffer::default(),
             value_cols: Buffer::default(),
             d_out: Buffer::default(),
+            rounded: Buffer::default(),
             d_keys: Buffer::default(),
             d_values: Buffer::default(),
             scores: Buffer::default(),

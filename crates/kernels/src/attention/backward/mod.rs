@@ -11,7 +11,7 @@ pub(super) mod step;
 use std::ops::Range;
 
 use crate::{
-    Error,
+    Error, Precision,
     attention::{
         Attention, Bias, Gradients, Inputs, Output,
         gathered::Layers,
@@ -21,8 +21,9 @@ use crate::{
         plan::Plan,
     },
     error::expect_len,
-    memory::scratch::Scratch,
+    memory::scratch::{Buffer, Scratch},
     parallel::{self, InTurn},
+    simd::{bf16::Round, rows::DotRows},
     tile::{chunks_per_head, key_chunks, tiles},
 };
 
@@ -30,6 +31,27 @@ use pass::Pass;
 
 /// Chunks per head when a learned dense bias has its heads worked on one after the other.
 pub(crate) const DENSE_CHUNKS: usize = 8;
+
+/// `d_out · out` of each row, the mean of the gradients of its weights. For products in bf16 `d_out` is rounded as they round it:
+/// what a row that sees one key is told of its score cancels to 0 so, and not to the rounding of `d_out`.
+pub(in crate::attention) fn mean_of_rows(
+    attention: &Attention,
+    d_out: &[f32],
+    out: &[f32],
+    rounded: &mut Buffer,
+    mean: &mut [f32],
+) {
+    let (simd, width) = (attention.simd, attention.shape.value_dim);
+    let a = match attention.precision {
+        Precision::F32 => d_out,
+        Precision::Bf16 => {
+            let copy = rounded.sized(d_out.len());
+            simd.run(Round { values: d_out, copy: &mut *copy });
+            copy
+        }
+    };
+    simd.run(DotRows { a, b: out, width, dots: mean });
+}
 
 impl Attention<'_> {
     /// Computes the gradients of a scalar whose gradient with respect to `output.out` is `d_out`.

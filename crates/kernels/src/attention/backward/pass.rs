@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Backward, step::Step};
+use super::{Backward, mean_of_rows, step::Step};
 use crate::{
     attention::{
         head::Head,
@@ -12,7 +12,7 @@ use crate::{
         prepare::{PrepareBackward, Side},
     },
     memory::scratch::{Buffer, Scratch},
-    simd::rows::{DotRows, Transpose},
+    simd::rows::Transpose,
     tile::{TILE, tiles},
 };
 
@@ -46,12 +46,9 @@ impl Pass<'_> {
         let of_rows = out_rows + rows.start * value_dim..out_rows + rows.end * value_dim;
         let mut d_out = std::mem::take(&mut scratch.d_out);
         let d_out_rows = d_out.aligned(&self.all.d_out[of_rows.clone()]);
-        simd.run(DotRows {
-            a: d_out_rows,
-            b: &self.all.out[of_rows],
-            width: value_dim,
-            dots: scratch.mean.sized(rows.len()),
-        });
+        let mean = scratch.mean.sized(rows.len());
+        let out = &self.all.out[of_rows];
+        mean_of_rows(attention, d_out_rows, out, &mut scratch.rounded, mean);
         scratch.d_queries.zeroed(rows.len() * width);
         scratch.d_relative.zeroed(self.all.plan.relative_keys.len() * rows.len() * dim);
 

@@ -11,7 +11,7 @@ use crate::{
     attention::{
         Gradients,
         backward::{
-            Backward, DENSE_CHUNKS,
+            Backward, DENSE_CHUNKS, mean_of_rows,
             pass::{keys_backward, queries_backward},
             step::Step,
         },
@@ -20,7 +20,7 @@ use crate::{
     },
     memory::scratch::Scratch,
     parallel::{self, InTurn},
-    simd::rows::{DotRows, Transpose},
+    simd::rows::Transpose,
     tile::{TILE, chunks_per_head},
 };
 
@@ -109,8 +109,8 @@ impl Backward<'_> {
         {
             let d_out_rows = indices.rows(&self.d_out[of_head.clone()], value_dim, &mut d_out);
             let out = indices.rows(&self.out[of_head], value_dim, &mut scratch.out);
-            let dots = scratch.mean.sized(list.len());
-            simd.run(DotRows { a: d_out_rows, b: out, width: value_dim, dots });
+            let mean = scratch.mean.sized(list.len());
+            mean_of_rows(attention, d_out_rows, out, &mut scratch.rounded, mean);
         }
         let lse_rows = &*lse.values(list, &self.lse[rows.clone()]);
         let center_rows: &[f32] = match attention.focus {

@@ -16,6 +16,7 @@ mod vectors;
 
 use std::{cell::RefCell, sync::OnceLock};
 
+use pulp::WithSimd;
 use rayon::prelude::*;
 
 use super::{
@@ -159,6 +160,21 @@ fn rounded(values: &[f32]) -> Pooled {
         copy.iter_mut().zip(values).for_each(|(copy, value)| *copy = round(*value));
     });
     copy
+}
+
+/// Values rounded to bf16.
+pub(crate) struct Round<'a> {
+    pub(crate) values: &'a [f32],
+    pub(crate) copy: &'a mut [f32],
+}
+
+impl WithSimd for Round<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: pulp::Simd>(self, _: S) {
+        self.copy.iter_mut().zip(self.values).for_each(|(copy, value)| *copy = round(*value));
+    }
 }
 
 /// The nearest bf16, as the instructions round: ties to even, what is below 2⁻¹²⁶ to 0.
