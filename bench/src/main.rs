@@ -52,7 +52,7 @@ use crate::{
 /// of all pairs under a causal pattern; the share is of what this machine's registers can multiply and add.
 /// MiB are those at the peak beyond the inputs, each side in a process of its own. error is the largest
 /// difference of an output or gradient over its root mean square (in bf16 over the value where that is larger); above
-/// 1e-3, or 0.1 in bf16, the case fails.
+/// 1e-3, or 0.25 in bf16, the case fails.
 #[derive(Parser)]
 #[command(bin_name = "bench/attention", verbatim_doc_comment)]
 struct Args {

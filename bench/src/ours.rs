@@ -118,9 +118,10 @@ impl Task {
         Some(if self.pass == Pass::Both { 3.5 * forward } else { forward })
     }
 
-    /// The largest difference that is rounding: see [`TOLERANCE`]. bf16 keeps 8 bits, and torch rounds weights and results, too.
+    /// The largest difference that is rounding: see [`TOLERANCE`]. bf16 keeps 8 bits, and torch rounds weights and results, too: of
+    /// a million values its worst is up to 0.07 from the same in f64, and ours about as far to any side.
     pub(crate) fn tolerance(&self) -> f64 {
-        if self.what == What::CausalBf16 { 0.1 } else { TOLERANCE }
+        if self.what == What::CausalBf16 { 0.25 } else { TOLERANCE }
     }
 
     /// What a difference is held against.
