@@ -58,10 +58,12 @@ async fn collected(mut body: Body) -> Result<Bytes, Refusal> {
         let frame = frame.map_err(|_| Refusal::bad("the body broke off"))?;
         let Ok(data) = frame.into_data() else { continue };
         found += data.len();
-        match found {
-            ..=LIMIT => all.extend_from_slice(&data),
-            ..=DRAINED => all = Vec::new(),
-            _ => break,
+        if found <= LIMIT {
+            all.extend_from_slice(&data);
+        } else if found <= DRAINED {
+            all = Vec::new();
+        } else {
+            break;
         }
     }
     if found > LIMIT { Err(too_large(found)) } else { Ok(all.into()) }

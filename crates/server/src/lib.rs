@@ -11,6 +11,7 @@ mod body;
 mod described;
 mod engine;
 mod guard;
+mod jinja;
 mod listen;
 mod llama;
 mod metrics;

@@ -105,7 +105,12 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<()> {
         crate::say::say!("opening {}", path.display());
         runs.push((name, args.computed.open(&path)?));
     }
+    let is_open = !options.host.is_loopback() && options.keys.is_empty();
     serve(runs, &options, |address| {
+        if is_open {
+            let hint = "--api-key-file FILE asks for one";
+            crate::say::say!("warning: other machines can ask without a key; {hint}");
+        }
         crate::say::say!("serving on http://{address} (Ctrl-C stops)");
         // For programs that asked for any port.
         let mut out = std::io::stdout();

@@ -1,6 +1,10 @@
 //! Bad requests: the shape of errors, the right status, and the server lives on.
 
-use std::{io::Write, process::Command, time::Duration};
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 
@@ -242,5 +246,28 @@ fn what_cannot_be_served_is_said_at_the_start() {
         assert!(said.contains(expected), "{args:?}: {said}");
         // Names are told apart before anything is opened.
         assert!(!expected.contains("NAME=PATH") || !said.contains("opening"), "{said}");
+    }
+}
+
+#[test]
+fn whoever_lets_other_machines_ask_without_a_key_is_warned() {
+    let keys = RUNS.path("one-key");
+    std::fs::write(&keys, "a-key\n").unwrap();
+    let keys = keys.to_str().unwrap();
+    for (more, warns) in [
+        (vec!["--host", "0.0.0.0"], true),
+        (vec!["--host", "0.0.0.0", "--api-key-file", keys], false),
+        (vec!["--host", "localhost"], false),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_whatwhere"));
+        command.arg("serve").arg(RUNS.path("words")).args(["--port", "0"]).args(&more);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // Its address comes last.
+        let mut address = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut address).unwrap();
+        child.kill().unwrap();
+        let said = String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap();
+        assert!(address.starts_with("http://"), "{address}");
+        assert_eq!(said.contains("warning: other machines can ask"), warns, "{more:?}: {said}");
     }
 }
