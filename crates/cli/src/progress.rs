@@ -106,18 +106,33 @@ impl Preparing {
     }
 }
 
-/// A bar with loss, rate and time left; a line for every evaluation.
+/// Between two lines of several ranks, which have no terminal.
+const OFTEN: Duration = Duration::from_secs(30);
+
+/// A bar with loss, rate and time left; a line for every evaluation. Where several ranks train without a terminal, the bar is
+/// a line now and then.
 pub(crate) struct Progress {
     bar: Bar,
     pace: Pace,
     steps: u64,
+    ranks: usize,
+    /// How far it is, if that was not said yet, and when it was said last.
+    unsaid: Option<String>,
+    said: Instant,
 }
 
 impl Progress {
-    pub(crate) fn new(step: u64, steps: u64) -> Self {
+    pub(crate) fn new(step: u64, steps: u64, ranks: usize) -> Self {
         let bar = Bar::new(Some(steps), "{bar:24} {pos}/{len} {msg}");
         bar.set_position(step);
-        Self { bar, pace: Pace::new(step), steps }
+        Self { bar, pace: Pace::new(step), steps, ranks, unsaid: None, said: Instant::now() }
+    }
+
+    fn say_pace(&mut self) {
+        if let Some(line) = self.unsaid.take() {
+            self.bar.say(line);
+            self.said = Instant::now();
+        }
     }
 }
 
@@ -125,12 +140,20 @@ impl Observer for Progress {
     fn updated(&mut self, record: &Record, step: u64) {
         let Record { loss, tokens_per_second, .. } = record;
         let left = self.pace.left(step, self.steps);
-        self.bar
-            .set_message(format!("loss {loss:.4}, {tokens_per_second:.0} tokens/s, {left} left"));
+        let message = format!("loss {loss:.4}, {tokens_per_second:.0} tokens/s, {left} left");
+        if self.ranks > 1 && !self.bar.is_terminal {
+            let (steps, ranks) = (self.steps, self.ranks);
+            self.unsaid = Some(format!("step {step} of {steps} on {ranks} ranks: {message}"));
+            if self.said.elapsed() >= OFTEN {
+                self.say_pace();
+            }
+        }
+        self.bar.set_message(message);
         self.bar.set_position(step);
     }
 
     fn evaluated(&mut self, evaluation: &Evaluation, step: u64, best: bool, _model: &Model) {
+        self.say_pace();
         let Evaluation { loss, perplexity, accuracy, macro_f1, .. } = evaluation;
         let mark = if best { ", best so far" } else { "" };
         let other = match macro_f1 {

@@ -154,6 +154,23 @@ fn any_number_of_ranks_has_the_bits_of_one_process() {
     }
 }
 
+/// Launchers stand between ranks and the terminal, so that rank 0 says how far all are in lines.
+#[test]
+fn the_first_rank_says_how_fast_all_are_together() {
+    let Some(_turn) = turn() else { return };
+    let place = place();
+    let changes = ["training.steps=4", "training.evaluate_every=2"];
+    let output = ranks(place.path(), 2, &train("told", &changes)).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    for step in [2, 4] {
+        let begins = format!("step {step} of 4 on 2 ranks: loss ");
+        let line = said.lines().find(|line| line.starts_with(&begins)).expect(&said);
+        assert!(line.contains(" tokens/s, ") && line.ends_with(" left"), "{line}");
+        assert_eq!(said.matches(&format!("step {step}: valid loss ")).count(), 1, "{said}");
+    }
+}
+
 /// The process of a rank, by what its launcher tells it.
 fn process(launcher: &Child, rank: usize) -> Option<String> {
     let own = format!("OMPI_COMM_WORLD_RANK={rank}");

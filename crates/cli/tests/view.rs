@@ -60,7 +60,12 @@ fn a_page_has_everything_inside() {
 #[test]
 fn what_is_wrong_is_said_with_what_would_be_right() {
     let folder = trained();
-    let cases: [(&[&str], &str, i32); 5] = [
+    let cases: [(&[&str], &str, i32); 6] = [
+        (
+            &["run", "--text", "a", "--module", "text.txt", "--save", "a.html"],
+            "--module text.txt: expected the packed module",
+            1,
+        ),
         (&["run", "--text", "a"], "--save", 2),
         (&["run", "--save", "a.html"], "--text", 2),
         (&["nowhere", "--text", "a", "--save", "a.html"], "nowhere holds no run", 1),

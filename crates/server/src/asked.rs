@@ -48,7 +48,7 @@ pub(crate) struct Asked {
     /// Added to scores, -100 to 100, by the number of the token.
     logit_bias: Option<BTreeMap<String, f32>>,
     /// Seed of the draws; the same seed gives the same bytes.
-    seed: Option<i64>,
+    pub(crate) seed: Option<i64>,
     /// How many texts to write, 1 to 8.
     #[schemars(range(min = 1, max = 8))]
     n: Option<u32>,
@@ -136,7 +136,7 @@ impl Asked {
             let message = format!("{name} = {found}, expected 0 to {TOLD}");
             return Err(Refusal::invalid(name, message));
         }
-        check_prompt(served, &prompt)?;
+        check_prompt(served, limit.prompt, &prompt)?;
         let limit = limit.tokens(served, prompt.len())?;
         // Whoever gives no seed gets another text each time.
         let seed = self.seed.map_or_else(|| RandomState::new().hash_one(0), |seed| seed as u64);
@@ -167,6 +167,11 @@ impl Asked {
                 )),
             }
         };
+        let top_p = self.top_p.unwrap_or(1.0);
+        if !(top_p > 0.0 && top_p <= 1.0) {
+            let message = format!("top_p = {top_p}, expected above 0 and at most 1");
+            return Err(Refusal::invalid("top_p", message));
+        }
         let top_k = self.top_k.unwrap_or(0);
         if top_k < -1 {
             let message = format!("top_k = {top_k}, expected -1 or more");
@@ -174,7 +179,7 @@ impl Asked {
         }
         let sampling = Sampling {
             temperature: within("temperature", self.temperature, 1.0, 0.0, 2.0)?,
-            top_p: within("top_p", self.top_p, 1.0, f32::MIN_POSITIVE, 1.0)?,
+            top_p,
             min_p: within("min_p", self.min_p, 0.0, 0.0, 1.0)?,
             repetition_penalty: within(
                 "repetition_penalty",
@@ -249,16 +254,16 @@ impl Limit {
 }
 
 /// Refuses an empty prompt and tokens that the model does not know.
-fn check_prompt(served: &Served, prompt: &[u32]) -> Result<(), Refusal> {
+fn check_prompt(served: &Served, name: &str, prompt: &[u32]) -> Result<(), Refusal> {
     let vocabulary = served.run.settings.model.vocabulary;
     if prompt.is_empty() {
         let message = "the prompt has no tokens, expected at least 1";
-        return Err(Refusal::invalid("prompt", message));
+        return Err(Refusal::invalid(name, message));
     }
     match prompt.iter().find(|token| **token as usize >= vocabulary) {
         None => Ok(()),
         Some(token) => Err(Refusal::invalid(
-            "prompt",
+            name,
             format!(
                 "token {token} is outside the vocabulary, expected 0 to {}",
                 vocabulary.saturating_sub(1)

@@ -11,6 +11,7 @@ mod body;
 mod described;
 mod engine;
 mod guard;
+mod jinja;
 mod listen;
 mod llama;
 mod metrics;
@@ -117,6 +118,22 @@ pub enum Error {
     /// Two runs of one name.
     #[error("two runs are called {0:?}; name one of them: NAME=PATH")]
     Name(String),
+    /// A run that cannot be asked for.
+    #[error("a run has no name, expected NAME=PATH")]
+    NoName,
+}
+
+/// Refuses names by which runs cannot be told apart.
+pub fn check_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(), Error> {
+    let mut known = Vec::new();
+    for name in names {
+        match name {
+            "" => return Err(Error::NoName),
+            name if known.contains(&name) => return Err(Error::Name(name.into())),
+            name => known.push(name),
+        }
+    }
+    Ok(())
 }
 
 /// Serves runs by their names until the process is told to stop (SIGINT, SIGTERM). `ready` hears where it listens.

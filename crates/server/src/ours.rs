@@ -78,7 +78,12 @@ pub(crate) async fn translate(
         // One question each, so that others are answered in between.
         let translated =
             served.ask(deadline, move |run| run.translate(&[text], &translation)).await?;
-        let translated = translated.map_err(|error| Refusal::invalid("text", error.to_string()))?;
+        let translated = translated.map_err(|error| {
+            let said = error.to_string();
+            let languages = ["from_language", "to_language"];
+            let name = languages.into_iter().find(|name| said.starts_with(name));
+            Refusal::invalid(name.unwrap_or("text"), said)
+        })?;
         found.extend(translated.into_iter().map(|text| json!({ "text": text })));
     }
     Ok(json_response(&json!({ "model": served.name, "translations": found })))
@@ -113,7 +118,7 @@ pub(crate) async fn fill(
         return Err(Refusal::invalid("text", message));
     }
     // Every blank is one token; their name may have none.
-    check_length(served, "text", &text.replace(BLANK, ""))?;
+    check_tokens(served, "text", &text.replace(BLANK, ""), text.matches(BLANK).count())?;
     let blanks = served.ask(deadline, move |run| run.fill(&text, count)).await?;
     let blanks = blanks.map_err(|error| Refusal::invalid("text", error.to_string()))?;
     Ok(json_response(&json!({ "model": served.name, "blanks": blanks })))
@@ -140,6 +145,13 @@ pub(crate) async fn classify(
         served.run.classes().map_err(|error| Refusal::invalid("model", error.to_string()))?;
     let texts = several("input", request.input)?;
     let seconds = request.second.map(|second| several("second", second)).transpose()?;
+    if seconds.is_some() != served.run.reads_pairs() {
+        let message = match seconds {
+            Some(_) => "second: the run was trained on single texts, leave it out",
+            None => "second is missing: the run was trained on pairs of texts",
+        };
+        return Err(Refusal::invalid("second", message));
+    }
     if seconds.as_ref().is_some_and(|seconds| seconds.len() != texts.len()) {
         let (found, expected) = (seconds.map_or(0, |seconds| seconds.len()), texts.len());
         let message = format!("found {found} second texts, expected {expected}");
@@ -198,7 +210,7 @@ pub(crate) async fn score(
     while let Some(piece) = heard.next().await? {
         told.extend(piece.told);
     }
-    let sum: f64 = told.iter().filter_map(|told| told.log).sum();
+    let sum = told.iter().filter_map(|told| told.log).fold(0.0, |sum, log| sum + log);
     let tokens: Vec<Value> = told
         .iter()
         .map(|Probability { token, log, top }| {
@@ -246,9 +258,14 @@ fn several(name: &str, texts: OneOrMany) -> Result<Vec<String>, Refusal> {
 }
 
 fn check_length(served: &Served, name: &str, text: &str) -> Result<(), Refusal> {
+    check_tokens(served, name, text, 0)
+}
+
+/// [`check_length`] of a text with so many tokens besides.
+fn check_tokens(served: &Served, name: &str, text: &str, more: usize) -> Result<(), Refusal> {
     let tokens = block_in_place(|| served.run.encode(text));
     let tokens = tokens.map_err(|e| Refusal::invalid(name, e.to_string()))?;
-    let (found, most) = (tokens.len(), served.context);
+    let (found, most) = (tokens.len() + more, served.context);
     match found > most {
         false => Ok(()),
         true => {

@@ -8,7 +8,8 @@ use std::{
 use whatwhere_training::Run;
 
 use crate::{
-    Error, Options, Refusal, engine::Engine, metrics::Metrics, page::Page, template::Template,
+    Error, Options, Refusal, check_names, engine::Engine, metrics::Metrics, page::Page,
+    template::Template,
 };
 
 /// Tokens of a text of a run that knows no limit, as a multiple of what it was trained with.
@@ -53,11 +54,9 @@ impl Served {
 
 impl Shared {
     pub(crate) fn new(runs: Vec<(String, Run)>, options: &Options) -> Result<Arc<Self>, Error> {
-        let mut served: Vec<Served> = Vec::with_capacity(runs.len());
+        check_names(runs.iter().map(|(name, _)| name.as_str()))?;
+        let mut served = Vec::with_capacity(runs.len());
         for (name, run) in runs {
-            if served.iter().any(|other| other.name == name) {
-                return Err(Error::Name(name));
-            }
             let (run, metrics) = (Arc::new(run), Arc::<Metrics>::default());
             let engine = Engine::start(run.clone(), options.slots, options.queue, metrics.clone())
                 .map_err(Error::Start)?;

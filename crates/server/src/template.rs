@@ -1,11 +1,10 @@
 //! Chat: messages to text by the model's own template, in Jinja as transformers runs it.
 
-use minijinja::{Environment, ErrorKind, Value, context};
-use minijinja_contrib::pycompat;
+use minijinja::{Environment, Value, context};
 use whatwhere_data::Tokenizer;
 use whatwhere_training::Run;
 
-use crate::Refusal;
+use crate::{Refusal, jinja};
 
 /// Steps of a template; a loop over as many messages as a body holds needs far fewer.
 const FUEL: u64 = 5_000_000;
@@ -31,13 +30,9 @@ impl Template {
         let tokenizer = run.tokenizer().ok()?;
         let mut environment = Environment::new();
         environment.set_fuel(Some(FUEL));
-        environment.set_trim_blocks(true);
-        environment.set_lstrip_blocks(true);
-        environment.set_unknown_method_callback(pycompat::unknown_method_callback);
-        environment.add_function("raise_exception", |message: String| -> Result<Value, _> {
-            Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
-        });
-        if let Err(error) = environment.add_template_owned(NAME, source.clone()) {
+        jinja::extend(&mut environment);
+        let readable = jinja::without_marks(&source);
+        if let Err(error) = environment.add_template_owned(NAME, readable) {
             return Some(Err(format!("its chat template cannot be read: {error}")));
         }
         let name = |token: Option<u32>| {

@@ -1,6 +1,10 @@
 //! `whatwhere serve`.
 
-use std::{net::IpAddr, path::PathBuf};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    num::NonZeroUsize,
+    path::PathBuf,
+};
 
 use clap::Args;
 
@@ -16,7 +20,7 @@ pub(crate) struct Serve {
     #[arg(long = "runs", value_name = "FOLDER", num_args = 1..)]
     folders: Vec<PathBuf>,
     /// Where to listen; other machines reach the server only if this is not the loopback address.
-    #[arg(long, default_value = "127.0.0.1")]
+    #[arg(long, default_value = "127.0.0.1", value_parser = host)]
     host: IpAddr,
     /// Where to listen; 0 takes any port that is free.
     #[arg(long, default_value_t = 8080)]
@@ -32,7 +36,7 @@ pub(crate) struct Serve {
     queue: usize,
     /// Tokens of a prompt and its answer at the most; by default what the model was made for.
     #[arg(long)]
-    context: Option<usize>,
+    context: Option<NonZeroUsize>,
     /// Seconds that a request may wait and take; then it is told so (504).
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     deadline: u64,
@@ -41,6 +45,17 @@ pub(crate) struct Serve {
     grace: u64,
     #[command(flatten)]
     computed: Computed,
+}
+
+/// An address of this machine; `localhost` is one, too.
+fn host(text: &str) -> Result<IpAddr, String> {
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    match bare {
+        "localhost" => Ok(Ipv4Addr::LOCALHOST.into()),
+        bare => bare.parse().map_err(|_| {
+            "expected an address of this machine, such as 127.0.0.1, ::1 or 0.0.0.0".into()
+        }),
+    }
 }
 
 #[cfg(not(feature = "serve"))]
@@ -66,7 +81,7 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<()> {
 pub(crate) fn run(args: &Serve) -> anyhow::Result<()> {
     use std::{io::Write as _, time::Duration};
 
-    use whatwhere_server::{Options, serve};
+    use whatwhere_server::{Options, check_names, serve};
 
     let options = Options {
         host: args.host,
@@ -74,18 +89,28 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<()> {
         keys: args.api_key_file.as_deref().map(keys).transpose()?.unwrap_or_default(),
         slots: args.slots.into(),
         queue: args.queue,
-        context: args.context,
+        context: args.context.map(NonZeroUsize::get),
         deadline: Duration::from_secs(args.deadline),
         grace: Duration::from_secs(args.grace),
         folders: args.folders.clone(),
     };
-    let mut runs = Vec::with_capacity(args.runs.len());
-    for argument in &args.runs {
-        let (name, path) = named(argument);
+    let named: Vec<(String, PathBuf)> = args.runs.iter().map(|argument| named(argument)).collect();
+    // Before any is opened, which takes its time.
+    check_names(named.iter().map(|(name, _)| name.as_str()))?;
+    for folder in args.folders.iter().filter(|folder| !folder.is_dir()) {
+        crate::say::say!("warning: --runs {}: there is no such folder yet", folder.display());
+    }
+    let mut runs = Vec::with_capacity(named.len());
+    for (name, path) in named {
         crate::say::say!("opening {}", path.display());
         runs.push((name, args.computed.open(&path)?));
     }
+    let is_open = !options.host.is_loopback() && options.keys.is_empty();
     serve(runs, &options, |address| {
+        if is_open {
+            let hint = "--api-key-file FILE asks for one";
+            crate::say::say!("warning: other machines can ask without a key; {hint}");
+        }
         crate::say::say!("serving on http://{address} (Ctrl-C stops)");
         // For programs that asked for any port.
         let mut out = std::io::stdout();

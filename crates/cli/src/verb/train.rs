@@ -100,7 +100,7 @@ fn train(args: &Train, ranks: &Arc<dyn Ranks>) -> anyhow::Result<()> {
     if is_first {
         say_data(&trainer, &corpus, &folder).or_else(|e| end_all(&**ranks, e))?;
     }
-    let ending = observer(args, is_first, &trainer, &corpus, &interrupt)
+    let ending = observer(args, &**ranks, &trainer, &corpus, &interrupt)
         .and_then(|mut observer| Ok(trainer.run(&interrupt, &mut *observer)?))
         .or_else(|e| end_all(&**ranks, e))?;
     let said = if is_first { report(args, &trainer, &folder, ending) } else { Ok(()) };
@@ -129,15 +129,17 @@ fn say_data(trainer: &Trainer, corpus: &Corpus, folder: &Folder) -> anyhow::Resu
 /// Who looks on: rank 0, if anybody.
 fn observer(
     args: &Train,
-    is_first: bool,
+    ranks: &dyn Ranks,
     trainer: &Trainer,
     corpus: &Corpus,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Box<dyn Observer>> {
+    let (is_first, size) = (ranks.rank() == 0, ranks.size());
     Ok(match is_first {
         true if args.tui => Box::new(Dashboard::new(trainer, corpus, interrupt.clone())?),
-        true if io::stderr().is_terminal() || args.verbose => {
-            Box::new(Progress::new(trainer.step(), trainer.settings().training.steps))
+        // Launchers stand between a rank and the terminal.
+        true if io::stderr().is_terminal() || args.verbose || size > 1 => {
+            Box::new(Progress::new(trainer.step(), trainer.settings().training.steps, size))
         }
         _ => Box::new(()),
     })

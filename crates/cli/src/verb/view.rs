@@ -15,6 +15,9 @@ use whatwhere_training::Run;
 
 use crate::verb::show::given;
 
+/// What a packed file begins with.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
 /// Which run reads what, and where the page goes.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
@@ -95,7 +98,12 @@ fn saved(args: &Look, text: String) -> anyhow::Result<String> {
 
 /// The page with the program inside.
 fn alone(args: &Look, module: &Path, text: &str) -> anyhow::Result<String> {
-    let module = std::fs::read(module).with_context(|| module.display().to_string())?;
+    let path = module.display();
+    let module = std::fs::read(module).with_context(|| format!("{path} could not be read"))?;
+    anyhow::ensure!(
+        module.starts_with(&GZIP),
+        "--module {path}: expected the packed module that `.ci/web page` makes, target/web-page/module.wasm.gz"
+    );
     let paths = std::iter::once(&args.run).chain(&args.beside);
     let named: Vec<(String, &Path)> = paths.map(|path| (name(path), path.as_path())).collect();
     let runs: Vec<(&str, &Path)> =

@@ -49,6 +49,7 @@ pub(crate) static RUNS: LazyLock<Runs> = LazyLock::new(|| {
     };
     train(&["--out", "words", "--set", "data.tokenizer=characters"]);
     train(&["--out", "alibi", "--set", "position=alibi"]);
+    train(&["--out", "prefix", "--set", "data.objective=prefix"]);
     train(&["--preset", "masked", "--out", "blanks", "--set", "data.tokenizer=characters"]);
     let lines = |word: &str| {
         (0..60).map(|i| format!("{word} {}\n", "a b ".repeat(1 + i % 4))).collect::<String>()

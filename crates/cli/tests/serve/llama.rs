@@ -20,6 +20,10 @@ fn other_names_answer_the_same() {
     let [first, second] =
         ["/completion", "/completions"].map(|path| server.good(path, &text)["content"].clone());
     assert_eq!(first, second);
+    // Here -1 is no seed, but another text each time.
+    let unseeded = json!({ "prompt": "Who?", "seed": -1, "n_predict": 40 });
+    let [first, second] = [0, 1].map(|_| server.good("/completion", &unseeded)["content"].clone());
+    assert_ne!(first, second);
     assert_eq!(server.get("/v1/health").json(), server.get("/health").json());
     let prompt = server.good("/apply-template", &json!({ "messages": chat["messages"] }));
     assert_eq!(prompt, json!({ "prompt": "USER: Who?\nASSISTANT:" }));

@@ -50,6 +50,32 @@ fn echoed_probabilities_are_those_of_the_run() {
     assert_eq!(told.as_str().unwrap(), format!("{text}{}", plain.as_str().unwrap()));
 }
 
+/// What sees a token in both directions predicts nothing of it: its probability is that of the text read forwards.
+#[test]
+fn probabilities_of_a_prompt_that_is_seen_in_both_directions_do_not_see_it() {
+    let server = Server::start(&["prefix"], &["--context", "2000"]);
+    let run = Run::open(RUNS.path("prefix")).unwrap();
+    let text = "What is the city but the people? ".repeat(12);
+    let expected = run.score(&text).unwrap();
+    let ask = |echo: bool| {
+        let request =
+            json!({ "prompt": text, "max_tokens": 9, "seed": 5, "echo": echo, "logprobs": 1 });
+        server.good("/v1/completions", &request)["choices"][0].clone()
+    };
+    let (plain, told) = (ask(false), ask(true));
+    let logs = told["logprobs"]["token_logprobs"].as_array().unwrap();
+    assert_eq!(logs.len(), expected.len() + 1 + 9);
+    for (found, (_, expected)) in logs[1..].iter().zip(&expected) {
+        assert!((found.as_f64().unwrap() - expected).abs() < 1e-4, "{found}, {expected}");
+    }
+    // What is told does not change what is written.
+    assert_eq!(
+        told["text"].as_str().unwrap(),
+        format!("{text}{}", plain["text"].as_str().unwrap())
+    );
+    assert_eq!(logs[logs.len() - 9..], plain["logprobs"]["token_logprobs"].as_array().unwrap()[..]);
+}
+
 #[test]
 fn text_is_that_of_the_command_and_streams_say_the_same() {
     let server = Server::start(&["words"], &[]);

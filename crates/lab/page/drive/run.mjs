@@ -66,6 +66,13 @@ async function text(name, address) {
   const before = await first();
   await page.locator(".slider input").first().fill("0.1");
   check(await first() !== before, `${name} text: temperature`);
+  check(page.url().includes("t=0.1"), `${name} text: the link holds the temperature: ${page.url()}`);
+  const sharp = await first();
+  await page.locator(".tokens").last().locator("[role=option]").nth(1).click();
+  await page.waitForFunction(() => location.hash.includes("at=1"));
+  await page.locator(".tokens").last().locator("[role=option]").nth(2).click();
+  await page.waitForFunction((sharp) => document.querySelector(".told .number")?.innerText === sharp, sharp);
+  check(await page.locator(".slider input").first().inputValue() === "0.1", `${name} text: the next token keeps the temperature`);
   await page.locator(".slider input").first().fill("1");
   check(await first() === before, `${name} text: back at 1`);
   await page.locator(".slider input").nth(1).fill("0.05");

@@ -3,7 +3,7 @@
 import { spawn } from "node:child_process";
 import { rmSync } from "node:fs";
 import { join } from "node:path";
-import { accessible, check, drawn, open, pictures, settled, until } from "./browser.mjs";
+import { accessible, browser, check, drawn, open, pictures, settled, until } from "./browser.mjs";
 
 export async function served(name, address) {
   await sliders(name, address);
@@ -11,6 +11,7 @@ export async function served(name, address) {
   await pair(name, address);
   await beside(name, address);
   await classes(name, address);
+  await unread(name, address);
   if (process.env.RUNS) await learning(name, address);
   for (const tokens of [8000, 32000]) await long(name, address, tokens);
 }
@@ -171,6 +172,18 @@ async function classes(name, address) {
   await until(page, `${name}: a classifier's text`, () => document.querySelector(".intro")?.innerText.includes("classes of whole texts"));
   await accessible(page, `${name}: a classifier's text`);
   await page.screenshot({ path: `${pictures}/${name}-classes.png`, fullPage: true });
+  await page.close();
+}
+
+/** A link to what cannot be read says why, and leaves the way to the other views. */
+async function unread(name, address) {
+  const page = await browser.newPage();
+  await page.goto(`${address.split("#")[0]}#view=heads&run=nobody&text=a`);
+  await page.waitForSelector("main .notice.error");
+  check((await page.innerText("main")).includes("nobody"), `${name}: why a link shows nothing`);
+  check(await page.locator("header nav a").count() === 5, `${name}: the other views of a link that shows nothing`);
+  await page.locator('nav a[href*="view=choices"]').click();
+  await settled(page, "choices");
   await page.close();
 }
 

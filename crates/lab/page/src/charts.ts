@@ -136,8 +136,9 @@ function path(curve: Curve, x: (v: number) => number, y: (v: number) => number):
     pen = true;
   });
   // A point by itself is a dot.
-  if (d.lastIndexOf("M") === 0 && !d.includes("L") && d) d += "h.01";
-  return svg("path", { class: `curve s${curve.color % 8}${curve.dashed ? " dashed" : ""}`, d });
+  const isDot = d !== "" && d.lastIndexOf("M") === 0 && !d.includes("L");
+  if (isDot) d += "h.01";
+  return svg("path", { class: `curve s${curve.color % 8}${curve.dashed ? " dashed" : ""}${isDot ? " dot" : ""}`, d });
 }
 
 interface Field {

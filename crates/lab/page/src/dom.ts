@@ -60,10 +60,10 @@ export function segments(
     }, word)));
 }
 
-/** A number on a slider. */
+/** A number on a slider; `done` hears it when it is let go. */
 export function slider(
   label: string, [low, high, step]: [number, number, number], value: number,
-  change: (value: number) => void, shown: (value: number) => string = String,
+  change: (value: number) => void, shown: (value: number) => string, done: (value: number) => void,
 ): HTMLElement {
   const out = h("output", {}, shown(value));
   const input = h("input", {
@@ -72,6 +72,7 @@ export function slider(
       out.textContent = shown(Number(input.value));
       change(Number(input.value));
     },
+    onchange: () => done(Number(input.value)),
   });
   return h("label", { class: "field slider" }, h("span", {}, label), input, out);
 }

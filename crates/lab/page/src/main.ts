@@ -10,7 +10,7 @@ import { Server } from "./server";
 import { apology, busy } from "./said";
 import { type Opening, type Reading, type Source } from "./source";
 import { asked, changesOf } from "./settings";
-import { go, link, listen, state } from "./state";
+import { bounded, go, link, listen, SHARES, state, TEMPERATURES } from "./state";
 import { LANGUAGES, preferred, say, speak, type Word } from "./words";
 import { choices } from "./views/choices";
 import { heads } from "./views/heads";
@@ -105,7 +105,7 @@ async function write(area: HTMLTextAreaElement): Promise<void> {
   if (!run) return;
   main.prepend(busy(say("writing")));
   try {
-    const more = await source.write(run, area.value, WRITTEN, Number(state().t ?? 0.8), Number(state().p ?? 1));
+    const more = await source.write(run, area.value, WRITTEN, bounded("t", TEMPERATURES, 0.8), bounded("p", SHARES, 1));
     go({ text: area.value + more, at: null, rows: null }, false);
   } catch (error) {
     main.replaceChildren(apology(error));
@@ -154,6 +154,8 @@ async function read(): Promise<void> {
   app.a = app.b = null;
   if (!run || !now.text || !chosen()[2]) return draw();
   const opening: Opening = { text: now.text, ...(now.target ? { target: now.target } : {}) };
+  // A text that takes long, or cannot be read, leaves the way to the other views.
+  head();
   reader();
   main.replaceChildren(busy(say("reading")));
   try {

@@ -17,6 +17,16 @@ export function index(name: string, end: number, without = 0): number {
   return Number.isInteger(found) && found >= 0 && found < end ? found : Math.min(without, end - 1);
 }
 
+/** A number of the state within bounds. */
+export function bounded(name: string, [low, high]: readonly [number, number], without: number): number {
+  const found = Number(current[name] ?? without);
+  return Number.isFinite(found) ? Math.min(high, Math.max(low, found)) : without;
+}
+
+/** How tokens are chosen: bounds of the temperature and of top-p. */
+export const TEMPERATURES = [0.1, 2] as const;
+export const SHARES = [0.05, 1] as const;
+
 /** Changes the state; what is empty is left out of the address. */
 export function go(changes: Record<string, string | number | null>, replace = true): void {
   const next: State = { ...current };

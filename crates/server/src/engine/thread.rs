@@ -264,7 +264,11 @@ impl Thread<'_> {
         let (first, whole) = (text.state.length(), request.prompt.len());
         let end = if self.has_prefix { whole } else { chunks::next(first).min(whole) };
         let chunk = &request.prompt[first..end];
-        let read = read_chunk(self.run, &request, chunk, end, &mut text.state);
+        let read = if self.has_prefix {
+            read_prefix(self.run, &request, &mut text.state)
+        } else {
+            read_chunk(self.run, &request, chunk, end, &mut text.state)
+        };
         let logits = match read {
             Ok((told, logits)) => {
                 text.told.extend(told);
@@ -324,6 +328,29 @@ impl Thread<'_> {
             }
         }
     }
+}
+
+/// Reads a prompt that is seen in both directions: what is told of its tokens, and logits after the last. Nothing is predicted
+/// by what sees it, so that what is told is of the text read forwards.
+fn read_prefix(
+    run: &Run,
+    request: &Request,
+    state: &mut DecoderState,
+) -> Result<(Vec<Probability>, Vec<f32>), Error> {
+    let whole = request.prompt.len();
+    let mut told = Vec::new();
+    if request.tells_prompt {
+        let (mut forwards, mut first) = (run.model().start(None)?, 0);
+        while first < whole {
+            let end = chunks::next(first).min(whole);
+            let chunk = &request.prompt[first..end];
+            told.extend(read_chunk(run, request, chunk, end, &mut forwards)?.0);
+            first = end;
+        }
+    }
+    let silent = Request { tells_prompt: false, ..request.clone() };
+    let (_, logits) = read_chunk(run, &silent, &request.prompt, whole, state)?;
+    Ok((told, logits))
 }
 
 /// Reads tokens that end at a place of a prompt: what is told of them, and logits after the last.

@@ -46,8 +46,10 @@ pub(crate) struct LlamaRequest {
 
 pub(crate) async fn complete(
     State(shared): State<Arc<Shared>>,
-    Json(request): Json<LlamaRequest>,
+    Json(mut request): Json<LlamaRequest>,
 ) -> Result<Response, Refusal> {
+    // In llama.cpp's words -1 is no seed.
+    request.asked.seed = request.asked.seed.filter(|seed| *seed != -1);
     let served = shared.find(request.model.as_deref())?;
     require_writer(served)?;
     if request.post_sampling_probs == Some(true) {

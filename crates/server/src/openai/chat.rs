@@ -160,9 +160,9 @@ pub(crate) async fn complete(
         ("tools", &request.tools, "models here call nothing"),
         ("functions", &request.functions, "models here call nothing"),
     ])?;
-    let kind = request.response_format.as_ref().and_then(|format| format.get("type"));
-    if kind.is_some_and(|kind| kind != "text") {
-        let message = "response_format is not supported: text is written as it comes";
+    let format = request.response_format.as_ref().filter(|format| !format.is_null());
+    if format.is_some_and(|format| format["type"] != "text") {
+        let message = "response_format is not supported but for {\"type\": \"text\"}: text is written as it comes";
         return Err(Refusal::invalid("response_format", message));
     }
     let tells = request.logprobs == Some(true);

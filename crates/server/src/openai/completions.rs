@@ -117,6 +117,8 @@ pub(crate) async fn complete(
     require_writer(served)?;
     let CompletionRequest { prompt, max_tokens, logprobs, echo, best_of, suffix, asked, .. } =
         request;
+    // An empty one asks for nothing.
+    let suffix = suffix.filter(|suffix| suffix != "");
     refuse_others(&[("suffix", &suffix, "models write forwards")])?;
     let echo = echo == Some(true);
     let prompts = block_in_place(|| prompt.read_for(served, "prompt", PROMPTS))?;

@@ -8,7 +8,7 @@ import { summaryOf } from "../korean";
 import { apology, busy } from "../said";
 import { asked, changesOf, fields, type Changes } from "../settings";
 import { json, type Choice, type Pairs } from "../source";
-import { go, state } from "../state";
+import { bounded, go, state } from "../state";
 import { count, percent, say } from "../words";
 
 interface Drawn { name: string; points: [number, number][] }
@@ -62,7 +62,7 @@ async function draw(
   const choice = all.find((choice) => choice.name === (state()[axis] ?? usual)) ?? all[0]!;
   const given = changesOf((state()[`${axis}.set`] ?? "").split(";").filter(Boolean), "");
   const live = app.source.live;
-  const length = Number(state()[`${axis}.length`] ?? 256);
+  const length = Math.round(bounded(`${axis}.length`, [1, 2048], 256));
   const figures = one.part.querySelector<HTMLElement>(".figures") ?? h("div", { class: "figures" }, busy(say("loading")));
   const focused = one.part.contains(document.activeElement) ? document.activeElement?.getAttribute("aria-label") : null;
   const move = latest((changes: Changes) => show(changes));

@@ -4,7 +4,7 @@ import { plain, type App, type Shown } from "../app";
 import { h, notice, slider } from "../dom";
 import { apology, busy } from "../said";
 import { json, packed, type Next, type Reading, type Told } from "../source";
-import { go, index, state } from "../state";
+import { bounded, go, index, SHARES, state, TEMPERATURES } from "../state";
 import { Tokens } from "../tokens";
 import { figure, percent, say, visible } from "../words";
 
@@ -86,8 +86,8 @@ export function text(app: App, root: HTMLElement): Shown {
   }
 
   function alternatives(found: Next, at: number): void {
-    let temperature = Number(state().t ?? 1);
-    let topP = Number(state().p ?? 1);
+    let temperature = bounded("t", TEMPERATURES, 1);
+    let topP = bounded("p", SHARES, 1);
     const list = h("ol", { class: "told" });
     const redraw = () => list.replaceChildren(...bars(found, temperature, topP, at));
     const title = at >= length ? say("next") : isEncoder ? say("blankSaid") : say("instead");
@@ -97,14 +97,14 @@ export function text(app: App, root: HTMLElement): Shown {
       actual && h("p", { class: "actual" }, h("code", {}, visible(actual.text)), " ",
         `${percent(Math.exp(actual.log))}, ${figure(-actual.log / NATS, 1)} ${say("bits")}, ${say("rank")} ${actual.rank}`) || "",
       h("div", { class: "controls" },
-        slider(say("temperature"), [0.1, 2, 0.05], temperature, (value) => {
+        slider(say("temperature"), [...TEMPERATURES, 0.05], temperature, (value) => {
           temperature = value;
           redraw();
-        }, (value) => value.toFixed(2)),
-        slider(say("topP"), [0.05, 1, 0.05], topP, (value) => {
+        }, (value) => value.toFixed(2), (t) => go({ t })),
+        slider(say("topP"), [...SHARES, 0.05], topP, (value) => {
           topP = value;
           redraw();
-        }, (value) => value.toFixed(2))),
+        }, (value) => value.toFixed(2), (p) => go({ p }))),
       list);
     redraw();
   }
