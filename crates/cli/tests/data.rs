@@ -213,4 +213,10 @@ fn a_run_of_one_text_reads_and_learns_from_several() {
     assert!(said.contains("with more rows"), "{said}");
     let (_, said) = works(at, &["evaluate", "tuned", "--data", "several"]);
     assert!(!said.contains("unmarked"), "{said}");
+    // Both go on without the run that they began from: its tokens are in their own folders.
+    fs::rename(at.join("run"), at.join("elsewhere")).unwrap();
+    for run in ["tuned", "adapted"] {
+        let (said, _) = works(at, &["train", "--resume", "--out", run]);
+        assert!(said.contains("done after 2 updates"), "{said}");
+    }
 }
