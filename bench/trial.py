@@ -118,6 +118,15 @@ def data():
     case("MIDI: refused in words", f"train --preset tiny --data song.mid {SMALL} --out runs/mid", 1, "UTF-8")
     case("listops", f"train --preset tasks {SMALL} --set 'data.source={{kind=\"listops\",shortest=5,longest=100,depth=4}}' "
          "--set length=128 --out runs/listops", 0, "done after 4 updates")
+    classify = f"train --preset classify {SMALL} --set data.tokenizer=characters"
+    case("classes from folders, a note beside them", f"{classify} --data classes --out runs/classes", 0, r"accuracy \d.*left out: classes/README.md")
+    case("classes from columns that are not there", f"{classify} --data labels.csv --out runs/labels", 1, r"by data.source.field = \"4\"; found text, label")
+    case("classes from columns by name", f"{classify} --data labels.csv --set data.source.field=text --set data.source.label_field=label "
+         "--out runs/labels", 0, r"accuracy \d")
+    script("classify, a line for each", r"printf 'good\n\n\377\nbad' | " + '"$WW" classify runs/labels; code=$?; exit $code', 1,
+           r"^(good|bad)\t0\.\d+\n\n\n(good|bad)\t.*text 3: is not UTF-8")
+    case("evaluate on several documents", "evaluate runs/real --data folder", 0, "bits per byte")
+    case("from another run, on several documents", f"{TINY} --from runs/real --data folder --out runs/several", 0, "drawn for <end>")
     case("a text and a note beside it (D26)", f"train --preset tiny --data folder {SMALL} --out runs/folder", 0,
          "held out for validation")
 
@@ -138,6 +147,11 @@ def comparing():
          "--out c/base", 0, "instead|held against")
     case("what each encoding was given (D27)", f"{compare} --over position=rotary,sinusoidal --out c/scale", 0,
          "multiplied by √width, as published, for sinusoidal")
+    case("a setting twice: refused", f"{compare} --over lr=1e-3 --over lr=1e-4 --out c/twice", 2, "stands twice")
+    case("the same cell twice: refused", f"{compare} --over lr=1e-3,0.001 --out c/same", 2, "have the same settings")
+    case("a search of what cells differ in: refused", f"{compare} --over lr=1e-3,1e-4 --search 3 --out c/both", 2, "would take its place")
+    case("updates under a budget: refused", f"{compare} --over steps=2,4 --budget steps=3 --out c/steps", 2, "leave one of both out")
+    case("batches of other sizes are said", f"{compare} --over batch=2,4 --out c/batch", 0, "did not learn from as much")
     case("path without a kind", f"{compare} --over data.source.path=text.txt,other.txt --out c/path", 0, "different held-out data")
     case("a cell that fails (D23)", f"{compare} --over lr=1e-3,1e9 --out c/fail", 1, "a cell failed; the same command tries it again")
     script("the report has the command and the version (D20)", f'"$WW" {compare} --over position=rotary,alibi --out c/report >/dev/null 2>&1; '
@@ -220,6 +234,12 @@ def prepare(folder):
         for part, count in [("train", 200), ("val", 20), ("valid", 20), ("test", 20)]:
             (folder / "pairs" / f"{part}.{side}").write_text(text * count)
     (folder / "lines.txt").write_text("the dog sees the cat\n\nthe cat\n")
+    for label, words in [("kind", "good"), ("unkind", "bad")]:
+        (folder / "classes" / label).mkdir(parents=True)
+        for i in range(20):
+            (folder / "classes" / label / f"{i}.txt").write_text(f"{words} {i}")
+    (folder / "classes" / "README.md").write_text("Made for a test.\n")
+    (folder / "labels.csv").write_text("text,label\n" + "".join(f"so {word} {i},{word}\n" for i in range(20) for word in ["good", "bad"]))
     piece = [[60, 55, 52, 48]] * 64
     (folder / "chorales.json").write_text(json.dumps({part: [piece] * 8 for part in ["train", "valid", "test"]}))
 

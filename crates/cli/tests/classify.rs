@@ -2,7 +2,12 @@
 
 mod common;
 
-use std::{fs, io::Write, path::Path, process::Stdio};
+use std::{
+    fs,
+    io::Write,
+    path::Path,
+    process::{Output, Stdio},
+};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -30,6 +35,18 @@ const SMALL: [&str; 16] = [
 
 fn train<'a>(more: &[&'a str]) -> Vec<&'a str> {
     ["train", "--preset", "classify"].iter().chain(more).chain(&SMALL).copied().collect()
+}
+
+/// The command with some bytes as its standard input.
+fn with_input(folder: &Path, args: &[&str], input: &[u8]) -> Output {
+    let mut asked = command(folder, args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    asked.stdin.take().expect("piped").write_all(input).expect("it reads");
+    asked.wait_with_output().expect("it ends")
 }
 
 /// Reviews as NSMC has them: label, rating, number, text. Kind ones have an o, one has more than fits.
@@ -221,6 +238,32 @@ fn folders_pairs_and_trained_encoders() {
     works(at, &["classify", "pairs-run", "up\tdown"]);
     let said = refusal(at, &["classify", "pairs-run", "up"]);
     assert!(said.contains("the run reads pairs, expected a tab between both"), "{said}");
+    // Lines that cannot be read are named, and end nothing: answers stand beside their lines.
+    let lines: &[u8] = b"up\tdown\nup\n\xff\t\n\nup\tup";
+    for (args, bad, blank) in [
+        (&["classify", "pairs-run"][..], ["", ""], ""),
+        (
+            &["classify", "pairs-run", "--json"],
+            [
+                r#"{"error":"has no tab; the run reads pairs, expected a tab between both"}"#,
+                r#"{"error":"is not UTF-8 text"}"#,
+            ],
+            "null",
+        ),
+    ] {
+        let output = with_input(at, args, lines);
+        let out = String::from_utf8_lossy(&output.stdout).into_owned();
+        let found: Vec<&str> = out.lines().collect();
+        assert_eq!(found.len(), 5, "{out}");
+        assert_eq!([found[1], found[2]], bad, "{out}");
+        assert_eq!(found[3], blank, "{out}");
+        assert!(found[0].len() > 8 && found[4].len() > 8, "{out}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        for words in ["text 2: has no tab", "text 3: is not UTF-8", "2 of 5 texts could not be"] {
+            assert!(said.contains(words), "{said}");
+        }
+    }
 
     // A masked encoder of the same texts, then its classifier.
     let text =

@@ -188,3 +188,35 @@ fn the_first_ctrl_c_ends_the_training_of_a_tokenizer() {
     assert!(said.contains("interrupted while the data were prepared"), "{said}");
     assert!(!at.join("run").exists());
 }
+
+/// A model of one text has no token that ends a text: other data of several are read with its own tokens all the same.
+#[test]
+fn a_run_of_one_text_reads_and_learns_from_several() {
+    let folder = TempDir::new().unwrap();
+    let at = folder.path();
+    let text = |word: &str| format!("{word} and some words more. ").repeat(40);
+    fs::write(at.join("one.txt"), text("one")).unwrap();
+    fs::create_dir(at.join("several")).unwrap();
+    for word in ["two", "three", "four"] {
+        fs::write(at.join(format!("several/{word}.txt")), text(word)).unwrap();
+    }
+    works(at, &train(&["--preset", "tiny", "--data", "one.txt", "--out", "run"]));
+    for args in [&["evaluate", "run"][..], &["extrapolate", "run", "--lengths", "16"]] {
+        let (figures, said) = works(at, &[args, &["--data", "several"]].concat());
+        assert!(figures.contains("loss"), "{figures}");
+        assert!(args[0] != "evaluate" || said.contains("follow each other unmarked"), "{said}");
+    }
+    let tune = ["train", "--from", "run", "--data", "several", "--set", "steps=2", "--out"];
+    let (_, said) = works(at, &[&tune[..], &["tuned"]].concat());
+    assert!(said.contains("with more rows (embedding.weight: drawn for <"), "{said}");
+    let (_, said) = works(at, &[&tune[..], &["adapted", "--set", "lora.rank=2"]].concat());
+    assert!(said.contains("with more rows"), "{said}");
+    let (_, said) = works(at, &["evaluate", "tuned", "--data", "several"]);
+    assert!(!said.contains("unmarked"), "{said}");
+    // Both go on without the run that they began from: its tokens are in their own folders.
+    fs::rename(at.join("run"), at.join("elsewhere")).unwrap();
+    for run in ["tuned", "adapted"] {
+        let (said, _) = works(at, &["train", "--resume", "--out", run]);
+        assert!(said.contains("done after 2 updates"), "{said}");
+    }
+}

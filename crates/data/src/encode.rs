@@ -87,6 +87,8 @@ pub(crate) struct Sorted {
 
 /// What encoding makes.
 pub(crate) struct Encoded {
+    /// Whether documents follow each other and nothing says where.
+    pub(crate) has_no_ends: bool,
     pub(crate) tokenizer: Tokenizer,
     pub(crate) splits: BTreeMap<Split, Tokens>,
     pub(crate) parts: BTreeMap<Split, Part>,
@@ -220,7 +222,8 @@ impl Sorted {
         for (split, tokens) in &splits {
             parts.entry(*split).or_default().tokens = tokens.len() as u64;
         }
-        Ok(Encoded { tokenizer, splits, parts, fingerprint })
+        let has_no_ends = self.several && tokenizer.end().is_none();
+        Ok(Encoded { has_no_ends, tokenizer, splits, parts, fingerprint })
     }
 
     /// The files of an earlier run, if all are there.
@@ -268,7 +271,9 @@ impl Sorted {
         if matches!(settings.objective(), Objective::Masked(_)) {
             specials.extend([Special::Padding, Special::Mask]);
         }
-        if self.several {
+        let is_fixed =
+            matches!(settings.tokenizer(), TokenizerSettings::File(file) if file.is_fixed);
+        if self.several && !is_fixed {
             specials.push(Special::End);
         }
         match settings.tokenizer() {

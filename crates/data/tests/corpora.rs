@@ -165,6 +165,11 @@ fn a_fasta_header_starts_a_document() {
         let settings = DataSettings { valid_share: 0.0, ..DataSettings::of(fasta) };
         assert_eq!(read_settings(&settings), [first, "TTTT"]);
     }
+    // A folder of them with a note beside.
+    std::fs::write(folder.path().join("SOURCE.md"), "# Where they are from\n").unwrap();
+    let fasta = Fasta { path: folder.path().into(), ..Fasta::default() };
+    let settings = DataSettings { valid_share: 0.0, ..DataSettings::of(fasta) };
+    assert_eq!(read_settings(&settings), ["ACGTNN", "TTTT"]);
 }
 
 #[test]

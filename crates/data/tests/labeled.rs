@@ -6,6 +6,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use whatwhere_data::{
     Batch, BatchSettings, BatchSize, Batches, Corpus, DataSettings, Special, Split, Tokenizer,
+    settings::Labeled,
 };
 
 fn settings(folder: &Path, text: &str) -> Result<DataSettings, whatwhere_data::Error> {
@@ -96,6 +97,86 @@ fn labels_come_from_columns_keys_and_folders() {
     assert_eq!(found[0].len(), 6);
     assert!(found[0].contains(&("fine, \"it\" is".into(), "pos".into())));
     assert!(found.iter().all(|texts| *texts == found[0]), "{found:?}");
+}
+
+fn labeled(folder: &Path, path: &str, more: &str) -> Result<Corpus, whatwhere_data::Error> {
+    let source = format!("source = {{ kind = 'labeled', path = '@/{path}'{more} }}");
+    load(folder, &format!("valid_share = 0.0\ntokenizer = 'bytes'\n{source}"))
+}
+
+#[test]
+fn what_lies_beside_labels_is_left_out_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    files(at);
+    let expected = all(&labeled(at, "folders", "").unwrap(), Split::Train);
+    // As data come: a note at the top of folders of classes, and one beside a table.
+    fs::write(at.join("folders/README.md"), "about these texts").unwrap();
+    fs::create_dir(at.join("table")).unwrap();
+    fs::copy(at.join("head.tsv"), at.join("table/reviews.tsv")).unwrap();
+    fs::write(at.join("table/SOURCE.md"), [0xFF, 0xFE]).unwrap();
+    for (path, note) in [("folders", "README.md"), ("table", "SOURCE.md")] {
+        let corpus = labeled(at, path, "").unwrap();
+        assert_eq!(corpus.classes(), ["mid", "neg", "pos"], "{path}");
+        assert_eq!(all(&corpus, Split::Train), expected, "{path}");
+        let notes = corpus.describe().notes;
+        assert!(notes.len() == 1 && notes[0].starts_with("left out: "), "{notes:?}");
+        assert!(notes[0].contains(note) && notes[0].contains("beside"), "{notes:?}");
+    }
+}
+
+#[test]
+fn an_archive_is_parted_as_its_folders_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let write = |path: &str, text: &str| {
+        let path = at.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    // As IMDB's reviews are distributed.
+    write("imdb/README", "what this is");
+    write("imdb/train/urls_pos.txt", "http://");
+    for (split, word) in [("train", "seen"), ("test", "asked")] {
+        write(&format!("imdb/{split}/pos/0_9.txt"), &format!("good {word}"));
+        write(&format!("imdb/{split}/neg/1_2.txt"), &format!("bad {word}"));
+    }
+    write("imdb/train/unsup/2_0.txt", "so so");
+    let mut archive = tar::Builder::new(fs::File::create(at.join("imdb.tar")).unwrap());
+    archive.append_dir_all("imdb", at.join("imdb")).unwrap();
+    archive.finish().unwrap();
+    let mut whole = settings(at, "valid_share = 0.0\ntokenizer = 'bytes'").unwrap();
+    whole.source = Labeled::default().in_folder(&at.join("imdb")).unwrap().into();
+    let unpacked = Corpus::load(&whole).unwrap();
+    for corpus in [labeled(at, "imdb.tar", "").unwrap(), unpacked] {
+        assert_eq!(corpus.classes(), ["neg", "pos"]);
+        let texts = |split| all(&corpus, split).into_iter().map(|(text, _)| text);
+        assert!(texts(Split::Train).eq(["bad seen", "good seen"]));
+        assert!(texts(Split::Test).eq(["bad asked", "good asked"]));
+        let notes = corpus.describe().notes.join("\n");
+        assert!(notes.contains("beside") && notes.contains("1 texts in unsup"), "{notes}");
+    }
+}
+
+#[test]
+fn a_file_of_tabs_is_a_table_whatever_its_name_and_a_missing_column_names_its_setting() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let write = |path: &str, text: &str| fs::write(at.join(path), text).unwrap();
+    // As NSMC is distributed.
+    write("ratings.txt", "id\tdocument\tlabel\n7\tgood\t1\n8\tbad\t0\n");
+    let corpus = labeled(at, "ratings.txt", ", field = 'document'").unwrap();
+    assert_eq!(corpus.classes(), ["0", "1"]);
+    let message = labeled(at, "ratings.txt", ", field = '4', label_field = '1'");
+    let message = message.unwrap_err().to_string();
+    assert!(
+        message.contains("has 3 columns, expected at least 4, by data.source.field = \"4\"")
+            && message.ends_with("found id, document, label"),
+        "{message}"
+    );
+    write("keys.jsonl", "{\"review\": \"good\", \"label\": 1}\n");
+    let message = labeled(at, "keys.jsonl", "").unwrap_err().to_string();
+    assert!(message.contains("one of which data.source.field can name"), "{message}");
 }
 
 #[test]

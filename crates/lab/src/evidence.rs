@@ -16,6 +16,8 @@ impl Results {
                 said.push(sentence.clone());
             }
         }
+        said.extend(self.texts_in_words());
+        said.extend(self.unlike.iter().cloned());
         said.extend(self.scaled());
         said.extend(self.kinds_in_words());
         let mut missing: BTreeMap<&str, BTreeMap<usize, Vec<&str>>> = BTreeMap::new();
@@ -39,6 +41,24 @@ impl Results {
             said.push(format!("no loss at {}{whose}: {reason}", all.join(", ")));
         }
         said
+    }
+
+    /// How well texts that were drawn anew would know an accuracy: seeds say nothing of that.
+    fn texts_in_words(&self) -> Option<String> {
+        let told = || {
+            let runs = self.cells.iter().flat_map(CellResult::runs);
+            runs.filter_map(|run| run.classification.as_ref())
+        };
+        let texts: BTreeSet<u64> = told().map(|figures| figures.texts).collect();
+        let (least, most) = (texts.first()?, texts.last()?);
+        let texts = match least == most {
+            true => least.to_string(),
+            false => format!("{least} to {most}"),
+        };
+        let margin = told().map(|figures| figures.margin).fold(0.0, f64::max);
+        Some(format!(
+            "each accuracy is of {texts} held-out texts, by which it is known up to ± {margin:.3} (95 %)"
+        ))
     }
 
     /// Kinds of machines (processor and instruction set) that cells were trained on, as far as they are known.

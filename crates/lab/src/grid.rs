@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use whatwhere_training::{RunSettings, full_key};
+use whatwhere_transformer::Site;
 
 use crate::Error;
 
@@ -50,6 +51,33 @@ impl Axis {
             return Err(wrong("a value stands twice"));
         }
         Ok(Self { key, values })
+    }
+}
+
+impl Cell {
+    /// Whether another has the same settings, however they are written; not if either's do not go together.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let (Ok(a), Ok(b)) = (&self.settings, &other.settings) else { return false };
+        // Tables of attention are compared by what they say.
+        let rest = |settings: &RunSettings| {
+            let mut rest = settings.clone();
+            let model = &mut rest.model;
+            for table in [&mut model.attention, &mut model.encoder, &mut model.cross] {
+                table.clear();
+            }
+            model.alternate.clear();
+            rest
+        };
+        let sites = [
+            (Site::Encoder, a.model.encoder_depth()),
+            (Site::Decoder, a.model.decoder_depth()),
+            (Site::Cross, a.model.decoder_depth()),
+        ];
+        let is_alike = |(site, depth): &(Site, usize)| {
+            let of = |settings: &RunSettings, layer| settings.model.attention(*site, layer).ok();
+            (0..*depth).all(|layer| of(a, layer) == of(b, layer))
+        };
+        rest(a) == rest(b) && sites.iter().all(is_alike)
     }
 }
 

@@ -9,6 +9,7 @@
 //! - [`heads`] measures what trained heads do, and what a model loses without them.
 //! - [`show`] draws encodings, patterns and what trained heads do; [`view`] answers the page on which all this is looked at.
 
+mod alike;
 pub mod budget;
 pub mod chart;
 pub mod compare;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Error,
+    Error, alike,
     compare::{Comparison, Trained},
     evidence,
     extrapolate::AtLength,
@@ -38,6 +38,9 @@ pub struct Results {
     /// What was read, and by which cells where they read different things.
     #[serde(default)]
     pub data: Option<String>,
+    /// What cells were not given alike, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unlike: Vec<String>,
     /// What the settings of all trained cells agree in, TOML.
     pub settings: String,
     /// What cells differ in: keys and values.
@@ -154,7 +157,7 @@ impl Results {
             Ok(measure) => (measure, None),
             Err(reason) => (if is_task { Measure::Accuracy } else { Measure::Loss }, Some(reason)),
         };
-        let steps = first.map_or(0, |settings| settings.training.steps);
+        let unlike = alike::unlike(comparison, cells, &outcomes);
         let shared = Shared::of(comparison, cells, &outcomes);
         let data = evidence::data_in_words(cells, &outcomes);
         let mut results = Self {
@@ -164,6 +167,7 @@ impl Results {
             version: env!("CARGO_PKG_VERSION").into(),
             search: comparison.search.as_ref().map(ToString::to_string),
             data,
+            unlike,
             settings: shared.text,
             axes: comparison
                 .axes
@@ -173,7 +177,7 @@ impl Results {
             seeds: comparison.seeds,
             budget: comparison
                 .budget
-                .map_or(format!("{steps} updates"), |budget| budget.to_string()),
+                .map_or_else(|| alike::updates(cells), |budget| budget.to_string()),
             baseline: String::new(),
             baseline_missing: None,
             measure,
@@ -215,10 +219,7 @@ impl Results {
             return;
         }
         let measure = self.measure;
-        let values = |cell: &CellResult| -> BTreeMap<u64, f64> {
-            let value = |run: &Trained| Some((run.seed, measure.of(&run.quality)?));
-            cell.runs().iter().filter_map(value).collect()
-        };
+        let values = |cell: &CellResult| cell.values(measure);
         let Some(base) = self.cells.iter().find(|cell| cell.name == self.baseline).map(values)
         else {
             return;
@@ -322,6 +323,22 @@ impl CellResult {
             Measure::BitsPerByte => self.bits_per_byte,
             Measure::Accuracy | Measure::ClassAccuracy => self.accuracy,
         }
+    }
+
+    /// [`Self::measured`], of one run's accuracy with the interval over texts: seeds have none then.
+    pub(crate) fn shown(&self, measure: Measure) -> Option<Summary> {
+        let summary = self.measured(measure)?;
+        let of_texts = match (measure, self.runs()) {
+            (Measure::ClassAccuracy, [only]) => only.classification.as_ref().map(|c| c.margin),
+            _ => None,
+        };
+        Some(Summary { margin: summary.margin.or(of_texts), ..summary })
+    }
+
+    /// What it is ranked by, run by run, by their seeds.
+    pub(crate) fn values(&self, measure: Measure) -> BTreeMap<u64, f64> {
+        let value = |run: &Trained| Some((run.seed, measure.of(&run.quality)?));
+        self.runs().iter().filter_map(value).collect()
     }
 
     /// At a length, as trained.

@@ -43,6 +43,7 @@ const SHORTEST: u64 = 9;
 const FEWEST: u64 = 20;
 /// Factor to either side of the learning rate, where no range is given.
 const AROUND: f64 = 8.0;
+const AROUND_KEY: &str = "training.lr";
 
 impl Search {
     /// Reads ranges `key=low..high` or `key=value,value`; the learning rate around its setting if there is none.
@@ -63,7 +64,7 @@ impl Search {
         observer: &mut dyn Observer,
     ) -> Result<Option<Results>, Error> {
         let mut cells = comparison.cells()?;
-        self.check(&cells)?;
+        self.check(&cells, &comparison.axes)?;
         let mut tuned = Comparison { search: Some(self.clone()), ..comparison.clone() };
         for cell in &mut cells {
             let Some(best) = self.best(comparison, cell, corpora, interrupt, observer)? else {
@@ -80,7 +81,8 @@ impl Search {
     }
 
     /// Refuses samples of which none can be trained, or which cannot be ranked, before anything trains.
-    pub fn check(&self, cells: &[Cell]) -> Result<(), Error> {
+    pub fn check(&self, cells: &[Cell], axes: &[Axis]) -> Result<(), Error> {
+        self.check_ranges(axes)?;
         for cell in cells {
             let Ok(settings) = &cell.settings else { continue };
             let samples = self.samples(settings)?;
@@ -96,6 +98,37 @@ impl Search {
             if let Err(reason) = Measure::of_cells(&samples) {
                 return Err(Error::Request(format!("--range: samples cannot be ranked: {reason}")));
             }
+        }
+        Ok(())
+    }
+
+    /// Refuses to sample what makes cells differ, what rounds decide, and luck.
+    fn check_ranges(&self, axes: &[Axis]) -> Result<(), Error> {
+        let keys: Vec<&str> = match self.ranges.is_empty() {
+            true => vec![AROUND_KEY],
+            false => self.ranges.iter().map(Range::key).collect(),
+        };
+        let within = |inner: &str, outer: &str| {
+            inner == outer || inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.'))
+        };
+        for (at, key) in keys.iter().enumerate() {
+            let reason = if axes.iter().any(|axis| within(key, &axis.key) || within(&axis.key, key))
+            {
+                "cells differ in it by --over, and a sample would take its place"
+            } else if keys[..at].contains(key) {
+                "stands twice"
+            } else if *key == "training.steps" {
+                "the rounds of a search have updates of their own"
+            } else if *key == "seed" {
+                "the seed with the lowest loss is luck; --seeds N has several runs"
+            } else {
+                continue;
+            };
+            let hint = match self.ranges.is_empty() {
+                true => "; name what to sample with --range",
+                false => "",
+            };
+            return Err(Error::Request(format!("--search samples {key}: {reason}{hint}")));
         }
         Ok(())
     }
@@ -157,7 +190,7 @@ impl Search {
     /// The samples, the same for the same seed and ranges; the first is the settings as they are.
     fn samples(&self, settings: &RunSettings) -> Result<Vec<Cell>, Error> {
         let around = Range::Between {
-            key: "training.lr".into(),
+            key: AROUND_KEY.into(),
             low: settings.training.lr / AROUND,
             high: settings.training.lr * AROUND,
             whole: false,
@@ -238,6 +271,12 @@ impl Range {
         }
     }
 
+    fn key(&self) -> &str {
+        match self {
+            Self::Between { key, .. } | Self::OneOf(Axis { key, .. }) => key,
+        }
+    }
+
     /// `key=value`.
     fn draw(&self, random: &mut Random) -> String {
         match self {
@@ -281,13 +320,43 @@ mod tests {
         let widths = search("width=64,128").samples(&RunSettings::default()).unwrap();
         let widths = widths[1..].iter().map(|sample| sample.settings.as_ref().unwrap().model.width);
         assert!(widths.into_iter().all(|width| [64, 128].contains(&width)));
-        assert!(search("layers=1..9").check(&cells).is_ok());
+        assert!(search("layers=1..9").check(&cells, &[]).is_ok());
 
-        let reason = search("heads=7,9").check(&cells).unwrap_err().to_string();
+        let reason = search("heads=7,9").check(&cells, &[]).unwrap_err().to_string();
         assert!(reason.contains("every sample of the settings is refused"), "{reason}");
         assert!(reason.contains("does not divide width = 256"), "{reason}");
-        let reason = search("data.valid_share=0.2,0.3").check(&cells).unwrap_err().to_string();
+        let reason = search("data.valid_share=0.2,0.3").check(&cells, &[]).unwrap_err().to_string();
         assert!(reason.contains("samples cannot be ranked"), "{reason}");
+    }
+
+    #[test]
+    fn what_cells_differ_in_is_not_sampled_nor_updates_nor_luck() {
+        let axes = |text: &str| vec![Axis::parse(text).unwrap()];
+        let refused = |ranges: &[&str], axes: &[Axis]| {
+            let ranges: Vec<String> = ranges.iter().map(|&range| range.into()).collect();
+            let cells = crate::grid::cells("", &[], axes).unwrap();
+            Search::parse(4, &ranges).unwrap().check(&cells, axes).map_err(|e| e.to_string())
+        };
+        let lr = axes("lr=1e-3,1e-4");
+        let reason = refused(&[], &lr).unwrap_err();
+        assert!(
+            reason.contains("training.lr: cells differ in it") && reason.contains("with --range"),
+            "{reason}"
+        );
+        assert!(refused(&["width=64,128"], &lr).is_ok());
+        let position = axes("position=rotary,alibi");
+        for (range, axes, expected) in [
+            ("lr=1e-4..1e-2", &lr, "cells differ in it"),
+            ("position.base=100,1000", &position, "cells differ in it"),
+            ("position=none,t5", &position, "cells differ in it"),
+            ("steps=10..20", &position, "updates of their own"),
+            ("seed=1,2,3", &position, "is luck"),
+        ] {
+            let reason = refused(&[range], axes).unwrap_err();
+            assert!(reason.contains(expected), "{range}: {reason}");
+        }
+        let reason = refused(&["lr=1e-4..1e-2", "lr=1e-3..1e-2"], &position).unwrap_err();
+        assert!(reason.contains("stands twice"), "{reason}");
     }
 
     #[test]

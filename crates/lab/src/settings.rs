@@ -24,7 +24,13 @@ impl Shared {
             })
             .collect();
         let all = tables.iter().flatten().cloned();
-        let common = all.reduce(|common, table| agreed(common, &table));
+        let mut common = all.reduce(|common, table| agreed(common, &table));
+        // What cells were to differ in is their own, also where those that were trained happen to agree.
+        for axis in &comparison.axes {
+            if let Some(common) = &mut common {
+                forget(common, &axis.key);
+            }
+        }
         let own = tables.into_iter().map(|table| {
             let (Some(table), Some(common)) = (table, &common) else { return Vec::new() };
             let mut own = Vec::new();
@@ -45,6 +51,20 @@ fn agreed(a: Table, b: &Table) -> Table {
             (value, other) => (value == *other).then_some((key, value)),
         })
         .collect()
+}
+
+/// Takes a dotted key out of a table.
+fn forget(table: &mut Table, key: &str) {
+    match key.split_once('.') {
+        None => {
+            table.remove(key);
+        }
+        Some((outer, rest)) => {
+            if let Some(Value::Table(inner)) = table.get_mut(outer) {
+                forget(inner, rest);
+            }
+        }
+    }
 }
 
 /// What a table has that is not in the other, with dotted keys.
@@ -74,5 +94,15 @@ mod tests {
         let mut own = Vec::new();
         differing("", &a, &common, &mut own);
         assert_eq!(own, [("m.position".to_owned(), "\"rotary\"".to_owned())]);
+        // What cells were to differ in, though these two agree.
+        let mut common = common;
+        forget(&mut common, "m.w");
+        forget(&mut common, "m.none.of.these");
+        own.clear();
+        differing("", &a, &common, &mut own);
+        assert_eq!(
+            own.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(),
+            ["m.position", "m.w"]
+        );
     }
 }

@@ -168,6 +168,75 @@ fn minutes_are_refused_side_by_side() {
 }
 
 #[test]
+fn cells_that_would_be_the_same_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |axes: &[&str], budget: Option<&str>, seeds: u64| {
+        let budget = budget.map(|budget| budget.parse().unwrap());
+        let comparison = Comparison { budget, seeds, ..comparison(folder.path(), axes) };
+        comparison.cells().map_err(|e| e.to_string())
+    };
+    for (axes, budget, seeds, expected) in [
+        (&["lr=1e-3", "lr=1e-4"][..], None, 1, "training.lr stands twice"),
+        (&["lr=1e-3,0.001"], None, 1, "`lr 1e-3` and `lr 0.001` have the same settings"),
+        (&[r#"position=rotary,{kind="rotary"}"#], None, 1, "have the same settings"),
+        // The second sets the whole of which the first is a part.
+        (&["heads=1,2", "model.attention={position='none'}"], None, 1, "have the same settings"),
+        (&["steps=4,8"], Some("steps=6"), 1, "with a budget of 6 updates"),
+        (&["steps=4,8"], Some("tokens=4096"), 1, "with a budget of 4096 tokens"),
+        (&["seed=1,2"], None, 2, "cells share runs"),
+    ] {
+        let reason = refused(axes, budget, seeds).unwrap_err();
+        assert!(reason.contains(expected), "{axes:?}: {reason}");
+    }
+    assert_eq!(refused(&["steps=4,8"], None, 2).unwrap().len(), 2);
+    assert_eq!(refused(&["seed=1,2"], Some("steps=6"), 1).unwrap().len(), 2);
+    assert_eq!(
+        refused(&["position=rotary,polar", "position.base=9,99"], None, 1).unwrap().len(),
+        4
+    );
+}
+
+#[test]
+fn what_cells_were_not_given_alike_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = |name: &str, axes: &[&str], budget: Option<&str>| {
+        let budget = budget.map(|budget| budget.parse().unwrap());
+        let more = Comparison { budget, seeds: 1, ..comparison(&folder.path().join(name), axes) };
+        let results = run(&more, &mut Count::default()).unwrap();
+        (results.budget.clone(), results.evidence().join("\n"), results.verdict().join("\n"))
+    };
+    let unlike = "did not learn from as much";
+    let (budget, evidence, _) = said("steps", &["steps=3,6"], None);
+    assert_eq!(budget, "3 to 6 updates");
+    let each = "3 updates of 2 × 32 tokens for `steps 3`; 6 updates of 2 × 32 tokens for `steps 6`";
+    assert!(evidence.contains(unlike) && evidence.contains(each), "{evidence}");
+    // Cosine's hundred updates of warm-up.
+    assert!(evidence.contains("never reached its peak: the warm-up has 100 updates"), "{evidence}");
+    let (_, evidence, _) = said("batch", &["batch=2,4", "schedule=constant"], None);
+    assert!(evidence.contains("6 updates of 4 × 32 tokens for `batch 4, constant`"), "{evidence}");
+    assert!(!evidence.contains("never reached"), "{evidence}");
+    let (_, evidence, _) = said("tokens", &["batch=2,4"], Some("tokens=384"));
+    assert!(!evidence.contains(unlike), "{evidence}");
+    let (_, evidence, _) = said("alike", &["position=none,rotary"], None);
+    assert!(!evidence.contains(unlike) && !evidence.contains("at the length that"), "{evidence}");
+    let (_, evidence, verdict) = said("lengths", &["length=16,32", "schedule=constant"], None);
+    let each = "16 tokens for `length 16, constant`; 32 tokens for `length 32, constant`";
+    assert!(evidence.contains(each), "{evidence}");
+    assert!(verdict.contains("Trained at lengths of their own and read at 64"), "{verdict}");
+    assert!(!verdict.contains("Trained at 16"), "{verdict}");
+}
+
+#[test]
+fn a_setting_that_cells_differ_in_is_not_called_shared_when_one_alone_was_trained() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut one = comparison(folder.path(), &["heads=2,3"]);
+    one.seeds = 1;
+    let results = run(&one, &mut Count::default()).unwrap();
+    assert!(!results.settings.contains("heads"), "{}", results.settings);
+    assert_eq!(results.cells[0].own, [("model.attention.heads".to_owned(), "2".to_owned())]);
+}
+
+#[test]
 fn cells_that_do_not_compose_or_fail_leave_the_others_alone() {
     let folder = tempfile::tempdir().unwrap();
     let axes = [r#"position=rotary,{kind="learned",length=8}"#, "heads=2,3"];

@@ -62,31 +62,42 @@ impl Run {
 
     /// The class of every text, in the order given. Texts are cut to the length of the rows that the run was trained with.
     pub fn classify(&self, inputs: &[Input]) -> Result<Vec<Classified>, Error> {
+        let each = self.classify_each(inputs)?.into_iter().enumerate();
+        each.map(|(index, told)| {
+            told.map_err(|error| Error::Settings(format!("text {}: {error}", index + 1)))
+        })
+        .collect()
+    }
+
+    /// [`Self::classify`] with an answer for each: a text that cannot be read ends no other.
+    pub fn classify_each(&self, inputs: &[Input]) -> Result<Vec<Result<Classified, Error>>, Error> {
         let classes = self.classes()?;
         let mut rows = Vec::with_capacity(inputs.len());
+        let mut failed = Vec::new();
         for (index, input) in inputs.iter().enumerate() {
-            let row = self
-                .framed(input)
-                .map_err(|error| Error::Settings(format!("text {}: {error}", index + 1)))?;
-            rows.push((index, row));
+            match self.framed(input) {
+                Ok(row) => rows.push((index, row)),
+                Err(error) => failed.push((index, error)),
+            }
         }
         // Texts of like length together, so that little of a batch is padding.
         rows.sort_by_key(|(_, row)| row.tokens.len());
-        let mut out: Vec<Option<Classified>> = vec![None; inputs.len()];
+        let mut out: Vec<Option<Result<Classified, Error>>> = inputs.iter().map(|_| None).collect();
         for batch in rows.chunks(TOGETHER) {
             let logits = self.model().classify(&self.padded(batch)?, Mode::default())?;
             let logits: Vec<f32> = logits.into_data().try_into_vec().expect("logits are f32");
             for ((index, row), logits) in batch.iter().zip(logits.chunks(classes.len())) {
                 let probabilities = probabilities(logits);
                 let class = likeliest(&probabilities);
-                out[*index] = Some(Classified {
+                out[*index] = Some(Ok(Classified {
                     label: classes[class].clone(),
                     probability: probabilities[class],
                     probabilities,
                     is_cut: row.is_cut,
-                });
+                }));
             }
         }
+        failed.into_iter().for_each(|(index, error)| out[index] = Some(Err(error)));
         Ok(out.into_iter().flatten().collect())
     }
 

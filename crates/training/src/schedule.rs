@@ -143,7 +143,8 @@ impl Schedule {
         }
     }
 
-    fn warmup(&self) -> u64 {
+    /// Updates of the warm-up.
+    pub fn warmup(&self) -> u64 {
         match *self {
             Self::Cosine(Cosine { warmup, .. })
             | Self::Linear(Linear { warmup, .. })

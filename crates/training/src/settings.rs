@@ -335,7 +335,7 @@ impl RunSettings {
                 }),
             }
         };
-        self.model.resolve_tokens(&id_of)?;
+        self.model.resolve_tokens(&id_of, tokenizer.vocabulary())?;
         self.resolve(corpus.vocabulary())
     }
 

@@ -120,3 +120,20 @@ fn what_a_decoder_may_see_is_told_with_the_way_out() {
     let said = RunSettings::read(&text, &[]).unwrap_err().to_string();
     assert!(said.contains("kept segments do not say where documents start"), "{said}");
 }
+
+#[test]
+fn global_tokens_that_the_tokenizer_does_not_have_are_refused() {
+    let read = |tokens: &str| {
+        let pattern = format!("{{ kind = 'global', tokens = [{tokens}] }}");
+        let change = format!("pattern={{kind='or',of=['window',{pattern}]}}");
+        let text = "[model]\nfamily = 'encoder'\nwidth = 16\nattention = { heads = 2 }\n[data]\ntokenizer = 'characters'";
+        let mut settings = RunSettings::read(text, &[change]).unwrap();
+        let corpus = Corpus::from_texts(vec!["ab. ".repeat(50)], &settings.data).unwrap();
+        settings.resolve_for(&corpus).map_err(|e| e.to_string())
+    };
+    assert_eq!(read("'.', 0"), Ok(()));
+    let refused = read("99").unwrap_err();
+    assert!(refused.contains("pattern.tokens = 99: the tokenizer has"), "{refused}");
+    let refused = read("'x'").unwrap_err();
+    assert!(refused.contains("no token of this tokenizer"), "{refused}");
+}

@@ -134,6 +134,59 @@ fn nothing_that_agrees_and_other_tokens_are_refused_with_the_way_out() {
     assert!(drawn.len() == 1 && drawn[0].name.starts_with("embedding"), "{drawn:?}");
 }
 
+/// A run of one text reads several: its tokens are what they were, and the end of a text is a new one.
+#[test]
+fn a_special_token_that_data_add_is_drawn_and_all_others_are_taken() {
+    for changes in [&[][..], &["model.tied=false", "model.output_bias=true"]] {
+        let folder = TempDir::new().unwrap();
+        let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+        let own = settings(changes);
+        let mut trainer =
+            Trainer::start(own.clone(), corpus(&own, 0), Folder::new(&first)).unwrap();
+        assert_eq!(trainer.run(&Interrupt::default(), &mut ()).unwrap(), Ending::Done);
+        let base = Base { path: first.clone(), new_embeddings: false };
+        let settings = base.settings().unwrap();
+        let text = |shift: usize| ('a'..='z').cycle().skip(shift).take(400).collect::<String>();
+        let several = Corpus::from_texts(vec![text(0), text(3), text(5)], &settings.data).unwrap();
+        assert_eq!(several.vocabulary(), 27);
+        let (mut trainer, transfer) =
+            Trainer::start_from(settings, several, Folder::new(&second), Some(&base)).unwrap();
+        let transfer = transfer.unwrap();
+        assert!(transfer.drawn.is_empty() && transfer.left_out.is_empty(), "{transfer:?}");
+        let grown: Vec<&str> = transfer.grown.iter().map(|grown| grown.name.as_str()).collect();
+        assert_eq!(grown.len(), if changes.is_empty() { 1 } else { 3 }, "{grown:?}");
+        assert!(transfer.grown[0].reason.starts_with("drawn for <"), "{transfer:?}");
+        assert!(transfer.summary().contains("with more rows (embedding.weight: "), "{transfer:?}");
+        let theirs = parameters(&first);
+        let mut met = 0;
+        for parameter in trainer.model().parameters() {
+            let before = &theirs[&parameter.name];
+            match (grown.contains(&parameter.name.as_str()), &parameter.shape[..]) {
+                (false, _) => assert_eq!(parameter.values, *before, "{}", parameter.name),
+                // Columns are tokens.
+                (true, [_, 27]) => {
+                    for (row, known) in parameter.values.chunks(27).zip(before.chunks(26)) {
+                        assert_eq!(&row[..26], known, "{}", parameter.name);
+                    }
+                    met += 1;
+                }
+                (true, _) => {
+                    assert_eq!(parameter.values[..before.len()], before[..], "{}", parameter.name);
+                    met += 1;
+                }
+            }
+        }
+        assert_eq!(met, grown.len());
+        // It learns and goes on as any other.
+        assert_eq!(trainer.run(&Interrupt::default(), &mut ()).unwrap(), Ending::Done);
+        drop(trainer);
+        let again = Folder::new(&second);
+        let settings = again.load_settings().unwrap();
+        let several = Corpus::from_texts(vec![text(0), text(3), text(5)], &settings.data).unwrap();
+        assert!(Trainer::resume(settings, several, again).is_ok());
+    }
+}
+
 #[test]
 fn what_is_frozen_keeps_its_bits_and_all_else_learns() {
     let folder = TempDir::new().unwrap();

@@ -5,25 +5,28 @@ use std::{
     path::PathBuf,
 };
 
+use anyhow::Context;
 use clap::Args;
 use serde_json::json;
 use whatwhere_training::{Classified, Input, Run};
 
-use crate::{say::say, verb::weights::Computed};
+use crate::{failure::Ended, say::say, verb::weights::Computed};
 
 /// What to classify.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Classify {
     /// The run folder of a model that was trained with the objective classify.
     run: PathBuf,
-    /// Texts; of a pair both, with a tab between them. Default the lines of standard input; a blank one is answered by one.
+    /// Texts; of a pair both, with a tab between them. Default the lines of standard input; a blank one is answered by one, and
+    /// so is a line that cannot be read, which is named.
     texts: Vec<String>,
     /// How many classes to print for each text, the likeliest first.
     #[arg(long, default_value_t = 1)]
     top: usize,
     #[command(flatten)]
     computed: Computed,
-    /// Print one JSON object for each text: {"label": …, "probability": …, "probabilities": {…}, "cut": …}.
+    /// Print one JSON object for each text: {"label": …, "probability": …, "probabilities": {…}, "cut": …}; {"error": …} for
+    /// one that cannot be read, null for a blank one.
     #[arg(long)]
     json: bool,
 }
@@ -33,31 +36,45 @@ const TOGETHER: usize = 256;
 
 pub(crate) fn run(args: &Classify) -> anyhow::Result<()> {
     let run = args.computed.open(&args.run)?;
-    let mut asked = Asked { classes: run.classes()?, args, texts: 0, cut: 0 };
+    let mut asked = Asked { classes: run.classes()?, args, texts: 0, cut: 0, failed: 0 };
     if !args.texts.is_empty() {
-        asked.answer(&run, &args.texts)?;
+        let texts: Vec<Vec<u8>> = args.texts.iter().map(|text| text.clone().into()).collect();
+        // What is asked in one go is answered whole or not at all.
+        for (index, text) in texts.iter().enumerate() {
+            if let Some(Err(reason)) = input(text.clone(), run.reads_pairs()) {
+                anyhow::bail!("text {}: {reason}", index + 1);
+            }
+        }
+        asked.answer(&run, texts)?;
     } else {
         // Who types waits for each answer.
         let together = if io::stdin().is_terminal() { 1 } else { TOGETHER };
-        let mut lines = Vec::new();
-        let mut input = io::stdin().lock();
-        let mut line = String::new();
-        while input.read_line(&mut line)? > 0 {
-            lines.push(line.trim_end_matches(['\n', '\r']).to_owned());
-            line.clear();
-            if lines.len() == together {
-                asked.answer(&run, &std::mem::take(&mut lines))?;
+        let mut input = io::stdin().lock().split(b'\n');
+        loop {
+            let lines: Vec<Vec<u8>> = input
+                .by_ref()
+                .take(together)
+                .collect::<Result<_, _>>()
+                .context("standard input could not be read")?;
+            if lines.is_empty() {
+                break;
             }
+            asked.answer(&run, lines)?;
         }
-        asked.answer(&run, &lines)?;
     }
-    if asked.cut > 0 {
-        let (cut, texts, length) = (asked.cut, asked.texts, run.settings.row_length());
+    let (cut, texts, length) = (asked.cut, asked.texts, run.settings.row_length());
+    if cut > 0 {
         say!(
             "warning: {cut} of {texts} texts have more than {length} tokens, as long as the run was trained with; what follows was not read"
         );
     }
-    Ok(())
+    match asked.failed {
+        0 => Ok(()),
+        failed => {
+            say!("error: {failed} of {texts} texts could not be told");
+            Err(Ended::FAILED.into())
+        }
+    }
 }
 
 struct Asked<'a> {
@@ -65,34 +82,42 @@ struct Asked<'a> {
     args: &'a Classify,
     texts: usize,
     cut: usize,
+    failed: usize,
 }
 
 impl Asked<'_> {
     /// Answers some texts, a line for each.
-    fn answer(&mut self, run: &Run, texts: &[String]) -> anyhow::Result<()> {
+    fn answer(&mut self, run: &Run, texts: Vec<Vec<u8>>) -> anyhow::Result<()> {
         let has_pairs = run.reads_pairs();
-        let is_blank = |text: &&String| text.trim().is_empty();
-        let inputs: Result<Vec<Input>, String> = texts
-            .iter()
-            .enumerate()
-            .filter(|(_, text)| !is_blank(text))
-            .map(|(index, text)| input(text, has_pairs, self.texts + index + 1))
-            .collect();
-        let found = run.classify(&inputs.map_err(anyhow::Error::msg)?)?;
-        let mut found = found.iter();
+        let read: Vec<Option<Result<Input, String>>> =
+            texts.into_iter().map(|text| input(text, has_pairs)).collect();
+        let inputs: Vec<Input> = read.iter().flatten().flatten().cloned().collect();
+        let mut told = run.classify_each(&inputs)?.into_iter();
         let mut out = BufWriter::new(io::stdout().lock());
-        for text in texts {
-            let answer = if is_blank(&text) { None } else { found.next() };
+        for read in read {
+            self.texts += 1;
+            let answer = read.and_then(|input| match input {
+                Ok(_) => told.next().map(|told| told.map_err(|error| error.to_string())),
+                Err(reason) => Some(Err(reason)),
+            });
             match answer {
-                Some(classified) => {
+                Some(Ok(classified)) => {
                     self.cut += usize::from(classified.is_cut);
-                    self.print(classified, &mut out)?;
+                    self.print(&classified, &mut out)?;
+                }
+                Some(Err(reason)) => {
+                    self.failed += 1;
+                    say!("text {}: {reason}", self.texts);
+                    // Answers stay beside their texts.
+                    match self.args.json {
+                        true => writeln!(out, "{}", json!({ "error": reason }))?,
+                        false => writeln!(out)?,
+                    }
                 }
                 None if self.args.json => writeln!(out, "null")?,
                 None => writeln!(out)?,
             }
         }
-        self.texts += texts.len();
         Ok(out.flush()?)
     }
 
@@ -120,15 +145,18 @@ impl Asked<'_> {
     }
 }
 
-/// A line as a text, or as a pair.
-fn input(text: &str, has_pairs: bool, number: usize) -> Result<Input, String> {
-    match (text.split_once('\t'), has_pairs) {
+/// A line as a text, or as a pair; nothing if it is blank.
+fn input(line: Vec<u8>, has_pairs: bool) -> Option<Result<Input, String>> {
+    let Ok(text) = String::from_utf8(line) else { return Some(Err("is not UTF-8 text".into())) };
+    let text = text.strip_suffix('\r').unwrap_or(&text);
+    if text.trim().is_empty() {
+        return None;
+    }
+    Some(match (text.split_once('\t'), has_pairs) {
         (_, false) => Ok(text.into()),
         (Some((first, second)), true) => {
             Ok(Input { text: first.into(), second: Some(second.into()) })
         }
-        (None, true) => Err(format!(
-            "text {number} has no tab; the run reads pairs, expected a tab between both"
-        )),
-    }
+        (None, true) => Err("has no tab; the run reads pairs, expected a tab between both".into()),
+    })
 }

@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Compare) -> anyhow::Result<()> {
     // Before anything trains.
     let cells = comparison.cells().map_err(usage)?;
     if let Some(search) = &comparison.search {
-        search.check(&cells).map_err(usage)?;
+        search.check(&cells, &comparison.axes).map_err(usage)?;
     }
     if args.list {
         record::recall(&mut comparison).map_err(claimed)?;

@@ -88,7 +88,7 @@ fn recover(args: &Convert, run: &Run, converted: &mut Converted) -> anyhow::Resu
     }
     if settings.data.source.takes_tokens() {
         let tokens = Imported::tokens_of(&Folder::new(&args.run))?;
-        settings.data.tokenizer = Some(tokens.into());
+        settings.data.tokenizer = Some(tokens.fixed().into());
     }
     let corpus = train::load(&settings, &Interrupt::default())?;
     let limit = Some(args.batches).filter(|limit| *limit > 0);

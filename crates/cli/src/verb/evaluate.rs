@@ -97,7 +97,7 @@ pub(crate) fn run(args: &Evaluate) -> anyhow::Result<()> {
     // The run's own tokens, whatever the data.
     if settings.data.source.takes_tokens() {
         let tokens = Imported::tokens_of(&Folder::new(&args.run))?;
-        settings.data.tokenizer = Some(tokens.into());
+        settings.data.tokenizer = Some(tokens.fixed().into());
     }
     let corpus = train::load(&settings, &Interrupt::default())?;
     corpus.describe().notes.iter().for_each(|said| say!("{said}"));

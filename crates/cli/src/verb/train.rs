@@ -11,7 +11,7 @@ use std::{
 use anyhow::Context;
 use clap::Args;
 use serde_json::json;
-use whatwhere_data::{Batches, Corpus, Source, Split};
+use whatwhere_data::{Batches, Corpus, Source, Split, TokenizerSettings};
 use whatwhere_training::{
     Base, Ending, Folder, Observer, RunSettings, Trainer,
     interrupt::Interrupt,
@@ -92,7 +92,7 @@ fn train(args: &Train, ranks: &Arc<dyn Ranks>) -> anyhow::Result<()> {
     let settings = shared_settings(args, &folder, &**ranks)?;
     let prepared = settings.and_then(|settings| {
         let interrupt = Interrupt::new()?;
-        let corpus = load_as(is_first, &settings, &interrupt)?;
+        let corpus = load_as(is_first, &with_own_tokens(args, &settings, &folder), &interrupt)?;
         Ok((settings, interrupt, corpus))
     });
     let (settings, interrupt, corpus) = agree(&**ranks, prepared)?;
@@ -111,6 +111,20 @@ fn train(args: &Train, ranks: &Arc<dyn Ranks>) -> anyhow::Result<()> {
         return Err(Ended::INTERRUPTED.into());
     }
     said
+}
+
+/// The settings by which data are read: those of a run that goes on, with the tokens in its own folder where the run that it
+/// began from is gone.
+fn with_own_tokens(args: &Train, settings: &RunSettings, folder: &Folder) -> RunSettings {
+    let mut settings = settings.clone();
+    if let Some(TokenizerSettings::File(file)) = &mut settings.data.tokenizer
+        && args.resume
+        && !file.path.is_file()
+        && folder.tokenizer().is_file()
+    {
+        file.path = folder.tokenizer();
+    }
+    settings
 }
 
 /// Says what is held out and what is cut, before the first update, and where the folder's file system has no locks.

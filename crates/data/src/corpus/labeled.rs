@@ -12,7 +12,7 @@ use super::{Content, Corpus, Part, Split, classes::Classes, pairs::tokenizer_of,
 use crate::{
     Error, Result, Watch, Work,
     frame::Framed,
-    read::{self, LabeledText},
+    read::{self, LabeledText, LabeledTexts},
     settings::{Classify, DataSettings, Labeled, Objective, TokenizerSettings},
     split::{Shares, by_size_whole},
     tokenizer::{Special, Tokenizer},
@@ -38,8 +38,7 @@ impl Corpus {
         watch: Watch,
     ) -> Result<Self> {
         present("source.path", &labeled.path)?;
-        let mut texts = sorted(labeled, settings)?;
-        let mut notes = Vec::new();
+        let (mut texts, mut notes) = sorted(labeled, settings)?;
         notes.extend(leave_out(&mut texts, labeled, |text| {
             text.text.trim().is_empty()
                 || text.second.as_ref().is_some_and(|second| second.trim().is_empty())
@@ -104,20 +103,35 @@ impl Corpus {
     }
 }
 
-/// Texts by their split: from files of their own, or by shares.
-fn sorted(labeled: &Labeled, settings: &DataSettings) -> Result<Splits> {
+/// Texts by their split: from files or folders of their own, or by shares; with what was left out.
+fn sorted(labeled: &Labeled, settings: &DataSettings) -> Result<(Splits, Vec<String>)> {
     let mut splits = Splits::new();
+    let mut notes = Vec::new();
+    let mut read = |path: &Path| -> Result<Vec<LabeledText>> {
+        let LabeledTexts { texts, notes: said } = read::labeled(path, labeled)?;
+        notes.extend(said);
+        Ok(texts)
+    };
     let given = [(Split::Valid, &labeled.valid), (Split::Test, &labeled.test)];
     for (split, path) in given {
         if let Some(path) = path {
-            splits.insert(split, read::labeled(path, labeled)?);
+            splits.insert(split, read(path)?);
+        }
+    }
+    let mut texts = Vec::new();
+    for text in read(&labeled.path)? {
+        match text.split {
+            // Files of their own come first, and then what the folders of an archive say.
+            Some(split @ (Split::Valid | Split::Test)) => {
+                splits.entry(split).or_default().push(text);
+            }
+            _ => texts.push(text),
         }
     }
     let shares = Shares {
-        valid: if labeled.valid.is_some() { 0.0 } else { settings.valid_share },
-        test: if labeled.test.is_some() { 0.0 } else { settings.test_share },
+        valid: if splits.contains_key(&Split::Valid) { 0.0 } else { settings.valid_share },
+        test: if splits.contains_key(&Split::Test) { 0.0 } else { settings.test_share },
     };
-    let texts = read::labeled(&labeled.path, labeled)?;
     // By the text: the same text must not be learned and asked for. And as the source `text` holds out rows of the same
     // table, so that what is measured here was not read in a training before.
     let decides =
@@ -126,7 +140,7 @@ fn sorted(labeled: &Labeled, settings: &DataSettings) -> Result<Splits> {
     for (text, split) in texts.into_iter().zip(by_size_whole(&documents, shares)) {
         splits.entry(split).or_default().push(text);
     }
-    Ok(splits)
+    Ok((splits, notes))
 }
 
 /// Leaves some texts out of every split, and says how many.

@@ -258,8 +258,13 @@ impl Corpus {
     }
 
     fn stream(sorted: Sorted, settings: &DataSettings, watch: Watch) -> Result<Self> {
-        let Encoded { tokenizer, splits, parts, fingerprint } = sorted.encode(settings, watch)?;
-        Ok(Self::new(tokenizer, Content::Stream(splits), parts, fingerprint, settings))
+        let encoded = sorted.encode(settings, watch)?;
+        let notes = encoded.has_no_ends.then(|| {
+            "documents follow each other unmarked: the tokenizer has no token that ends one".into()
+        });
+        let Encoded { tokenizer, splits, parts, fingerprint, .. } = encoded;
+        let corpus = Self::new(tokenizer, Content::Stream(splits), parts, fingerprint, settings);
+        Ok(corpus.with_notes(notes.into_iter().collect()))
     }
 }
 

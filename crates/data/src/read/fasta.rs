@@ -5,13 +5,17 @@ use std::path::Path;
 use super::{Document, documents};
 use crate::{Error, Result};
 
-/// Visits the sequences of a file or folder.
+/// Visits the sequences of a file or folder. Notes beside them (`.md`) are none.
 pub(crate) fn fasta(
     path: &Path,
     upper: bool,
     visit: &mut dyn FnMut(Document) -> Result<()>,
 ) -> Result<()> {
+    let is_folder = path.is_dir();
     documents(path, "text", &mut |file| {
+        if is_folder && file.name.to_ascii_lowercase().ends_with(".md") {
+            return Ok(());
+        }
         let mut sequence: Option<Document> = None;
         for (i, line) in file.text.lines().enumerate() {
             let line = line.trim_end();

@@ -24,7 +24,7 @@ use std::{
 pub(crate) use chorales::{Grids, HIGHEST, LOWEST, SILENCE, VOICES, chorales};
 pub(crate) use compressed::zstandard;
 pub(crate) use fasta::fasta;
-pub(crate) use labeled::{LabeledText, labeled};
+pub(crate) use labeled::{LabeledText, LabeledTexts, labeled};
 pub(crate) use listops::listops;
 pub(crate) use midi::{Performances, Piece, performances};
 pub(crate) use pairs::{Sides, pairs};

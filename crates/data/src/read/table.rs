@@ -150,14 +150,19 @@ fn row<const N: usize>(
             format!("has {found} columns, and the first row has {width}; expected as many");
         return Err(Error::content(&at, reason));
     }
-    let cell = |index: usize| {
-        let cell = cells.get(index).map(|cell| cell.to_string());
+    let cell = |at_field: usize| {
+        let cell = cells.get(numbers[at_field]).map(|cell| cell.to_string());
         cell.ok_or_else(|| {
-            let (found, expected) = (cells.len(), index + 1);
-            Error::content(&at, format!("has {found} columns, expected at least {expected}"))
+            let (found, expected) = (cells.len(), numbers[at_field] + 1);
+            let (setting, field) = (wanted.settings[at_field], wanted.fields[at_field]);
+            let reason = format!(
+                "has {found} columns, expected at least {expected}, by data.{setting} = {field:?}; found {}",
+                start_of(cells)
+            );
+            Error::content(&at, reason)
         })
     };
-    let found = each(numbers, cell)?;
+    let found = each(std::array::from_fn(|field| field), cell)?;
     visit(at, found)
 }
 
@@ -170,13 +175,18 @@ pub(super) fn number(field: &str) -> Option<usize> {
 fn column(setting: &'static str, field: &str, head: &[&str]) -> Result<usize> {
     let named = || head.iter().position(|name| name.trim() == field);
     number(field).map(|number| number - 1).or_else(named).ok_or_else(|| {
-        let head: Vec<String> = head.iter().map(|name| name.chars().take(20).collect()).collect();
         let reason = format!(
             "expected the number of a column, counted from 1, or a name in the first row, which has {}",
-            head.join(", ")
+            start_of(head)
         );
         Error::setting(setting, format!("{field:?}"), reason)
     })
+}
+
+/// What cells begin with.
+fn start_of(cells: &[&str]) -> String {
+    let cells: Vec<String> = cells.iter().map(|name| name.chars().take(20).collect()).collect();
+    cells.join(", ")
 }
 
 /// The setting that names the field of labels.
@@ -199,7 +209,9 @@ fn key(
         None => {
             let keys: Vec<&str> =
                 line.as_object().into_iter().flatten().map(|(k, _)| k.as_str()).collect();
-            format!("has no {what} at the key {field:?}; found the keys {keys:?}")
+            format!(
+                "has no {what} at the key {field:?}; found the keys {keys:?}, one of which data.{setting} can name"
+            )
         }
         Some(found) => {
             let found = match found {

@@ -129,9 +129,9 @@ impl ListOps {
     }
 }
 
-const TRAIN: &[&str] = &["train"];
-const VALID: &[&str] = &["val", "valid", "validation", "dev"];
-const TEST: &[&str] = &["test", "eval"];
+pub(crate) const TRAIN: &[&str] = &["train"];
+pub(crate) const VALID: &[&str] = &["val", "valid", "validation", "dev"];
+pub(crate) const TEST: &[&str] = &["test", "eval"];
 const TABLES: [&str; 4] = ["tsv", "csv", "jsonl", "parquet"];
 
 /// The files of a folder by name, hidden ones left out.

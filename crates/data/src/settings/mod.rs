@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use whatwhere_settings::{Refuses, choice, schema::in_order};
 
+pub(crate) use folder::{TEST, TRAIN, VALID};
 pub use objective::{
     ClassWeights, Classify, Examples, Masked, NextToken, Prefix, Translate, WeightRule,
 };

@@ -70,12 +70,20 @@ pub struct File {
     /// The id of the token for what has none; default by its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<u32>,
+    /// Whether documents have no token at their end where the file has none: a model that is read with it knows no other.
+    #[serde(skip)]
+    pub is_fixed: bool,
 }
 
 impl File {
     /// A file by its path, whose special tokens have names that are known.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), ..Self::default() }
+    }
+
+    /// The same, to which documents add no token.
+    pub fn fixed(self) -> Self {
+        Self { is_fixed: true, ..self }
     }
 
     /// The tokenizer, with those of these special tokens that it lacks.

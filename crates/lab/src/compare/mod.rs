@@ -154,6 +154,7 @@ impl Comparison {
         if self.jobs == 0 {
             return Err(Error::Request("--jobs 0: expected at least 1".into()));
         }
+        self.check_axes(&cells)?;
         if let (Some(Budget::Minutes(minutes)), true) = (self.budget, self.jobs > 1) {
             return Err(Error::Request(format!(
                 "--budget minutes={minutes} with --jobs {}: runs beside each other have no minutes of their own; \
@@ -171,6 +172,38 @@ impl Comparison {
             )));
         }
         Ok(cells)
+    }
+
+    /// Refuses cells that would be the same, though their names say otherwise.
+    fn check_axes(&self, cells: &[Cell]) -> Result<(), Error> {
+        let wrong = |words: String| Err(Error::Request(words));
+        for (at, axis) in self.axes.iter().enumerate() {
+            let key = &axis.key;
+            if self.axes[..at].iter().any(|other| other.key == *key) {
+                return wrong(format!("--over {key} stands twice; name all its values in one"));
+            }
+            if let (Some(budget), "training.steps") = (self.budget, key.as_str()) {
+                return wrong(format!(
+                    "--over {key} with a budget of {budget}: every cell is given the budget's; leave one of both out"
+                ));
+            }
+            if self.seeds > 1 && key == "seed" {
+                return wrong(format!(
+                    "--over seed with --seeds {}: the runs of a cell have the seeds that follow its own, so that cells share runs; \
+                     leave one of both out",
+                    self.seeds
+                ));
+            }
+        }
+        for (at, cell) in cells.iter().enumerate() {
+            if let Some(same) = cells[..at].iter().find(|other| other.is_same(cell)) {
+                return wrong(format!(
+                    "`{}` and `{}` have the same settings; leave one of both out",
+                    same.name, cell.name
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// The folder of one run.

@@ -64,7 +64,7 @@ pub fn corpus_of(
         (settings.data.valid_share, settings.data.test_share) = (0.0, 0.0);
     }
     if settings.data.source.takes_tokens() {
-        settings.data.tokenizer = Some(Imported::tokens_of(folder)?.into());
+        settings.data.tokenizer = Some(Imported::tokens_of(folder)?.fixed().into());
     }
     let corpus = Corpus::load(&settings.data)?;
     if corpus.has(Split::Test) {

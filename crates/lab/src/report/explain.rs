@@ -49,9 +49,9 @@ fn model(results: &Results) -> Option<String> {
     words.extend(length.map(|length| format!("trained on windows of {length} tokens")));
     let counts = results.cells.iter().flat_map(CellResult::runs).map(|run| run.cost.parameters);
     let (least, most) = (counts.clone().min()?, counts.max()?);
-    words.push(match least == most {
-        true => format!("{} parameters", rounded(least)),
-        false => format!("{} to {} parameters", rounded(least), rounded(most)),
+    words.push(match [rounded(least), rounded(most)] {
+        [least, most] if least == most => format!("{least} parameters"),
+        [least, most] => format!("{least} to {most} parameters"),
     });
     let family = model.get("family").and_then(Value::as_str).unwrap_or("model").replace('_', "-");
     let family = match model.get("recurrent").and_then(Value::as_str) {

@@ -33,7 +33,7 @@ impl Results {
         head.extend(["tokens/s", "peak memory", "parameters"]);
         let row = |cell: &CellResult| {
             let mut row = vec![cell.name.clone()];
-            row.push(shown(cell.measured(self.measure)));
+            row.push(shown(cell.shown(self.measure)));
             match self.measure {
                 Measure::Accuracy => {
                     row.push(format!("{} of {}", cell.solved.unwrap_or(0), cell.runs().len()));
@@ -72,6 +72,9 @@ impl Results {
         });
         let words = words.collect();
         let mut notes = vec![match (self.measure, self.seeds) {
+            (Measure::ClassAccuracy, 1) => {
+                "One run each, ± half of the 95 % interval over texts drawn anew (Wilson's).".into()
+            }
             (_, 1) => "One run each.".to_owned(),
             _ => "Mean over seeds, ± half of the 95 % confidence interval.".into(),
         }];

@@ -4,11 +4,13 @@
 
 mod speed;
 
+use std::collections::BTreeSet;
+
 pub use speed::speed;
 
 use crate::{
     results::{CellResult, LengthResult, Measure, Outcome, Results},
-    statistics::{Summary, Verdict},
+    statistics::{Summary, Verdict, paired},
 };
 
 /// A loss that grows by more than this from the trained length to the longest does not reach that far.
@@ -69,10 +71,19 @@ impl Results {
                 false => format!("The task is solved by {}.", list(&names)),
             });
         }
-        let summary = best.measured(self.measure)?;
-        let next = ranking.get(1).and_then(|cell| Some((cell, cell.measured(self.measure)?)));
+        let summary = best.shown(self.measure)?;
+        let is_alike = |cell: &&&CellResult| {
+            cell.measured(self.measure).is_some_and(|other| other.mean == summary.mean)
+        };
+        let alike: Vec<String> =
+            ranking.iter().filter(is_alike).map(|cell| marked(&cell.name)).collect();
+        let next = ranking.get(1).and_then(|cell| Some((cell, cell.shown(self.measure)?)));
         let gap = next.map_or(String::new(), |(cell, loss)| {
-            format!(", followed by {} with {}", marked(&cell.name), figure(&loss))
+            let noise = match self.between(best, cell) {
+                Some(Verdict::WithinNoise) => ", a difference within noise",
+                _ => "",
+            };
+            format!(", followed by {} with {}{noise}", marked(&cell.name), figure(&loss))
         });
         let why = match self.measure {
             Measure::BitsPerByte => {
@@ -84,12 +95,22 @@ impl Results {
             Measure::ClassAccuracy => "highest accuracy",
             _ => "lowest loss at the trained length",
         };
-        Some(format!(
-            "{} has the {first}: {} {}{gap}.{why}",
-            marked(&best.name),
-            figure(&summary),
-            self.unit(self.measure),
-        ))
+        let unit = self.unit(self.measure);
+        if alike.len() > 1 {
+            // Nobody is first: figures of few texts are often the same.
+            let mean = summary.mean;
+            return Some(format!("{} share the {first}: {mean:.3} {unit}.{why}", list(&alike)));
+        }
+        let best = marked(&best.name);
+        Some(format!("{best} has the {first}: {} {unit}{gap}.{why}", figure(&summary)))
+    }
+
+    /// What two cells differ by, seed by seed.
+    fn between(&self, one: &CellResult, other: &CellResult) -> Option<Verdict> {
+        let (one, other) = (one.values(self.measure), other.values(self.measure));
+        let both = one.iter().filter_map(|(seed, value)| Some((*value, *other.get(seed)?)));
+        let (one, other): (Vec<f64>, Vec<f64>) = both.unzip();
+        Some(paired(&one, &other)?.verdict())
     }
 
     /// Why others are held against another cell than was asked for.
@@ -146,19 +167,27 @@ impl Results {
     }
 
     fn lengths_in_words(&self) -> Vec<String> {
-        let trained = self.cells.iter().flat_map(CellResult::runs).map(|run| run.length).next();
+        let trained: BTreeSet<usize> =
+            self.cells.iter().flat_map(CellResult::runs).map(|run| run.length).collect();
         let measured = |at: &&LengthResult| at.measured(self.measure).is_some();
-        let lengths = self.cells.iter().flat_map(|cell| &cell.lengths).filter(measured);
-        let (Some(trained), Some(longest)) = (trained, lengths.map(|at| at.length).max()) else {
-            return Vec::new();
+        let longest = |cell: &&CellResult| {
+            cell.lengths.iter().filter(measured).map(|at| at.length).max().unwrap_or(0)
         };
-        if longest <= trained {
+        // Cells with lengths of their own share the one that all were read at.
+        let cells = self.cells.iter().filter(|cell| !cell.lengths.is_empty());
+        let longest = match trained.len() {
+            1 => cells.map(|cell| longest(&cell)).max(),
+            _ => cells.map(|cell| longest(&cell)).min(),
+        };
+        let (Some(longest), Some(last)) = (longest, trained.last()) else { return Vec::new() };
+        if longest <= *last {
             return Vec::new();
         }
         let mean = |at: &LengthResult| Some(at.measured(self.measure)?.mean);
         let mut found: Vec<(String, f64)> = Vec::new();
         for cell in self.ranking() {
-            let Some(near) = cell.at(trained).and_then(mean) else { continue };
+            let own = cell.runs().first().map(|run| run.length);
+            let Some(near) = own.and_then(|own| cell.at(own)).and_then(mean) else { continue };
             for curve in cell.length_curves() {
                 if let Some(far) = curve.at(longest).and_then(mean) {
                     found.push((curve.name(&marked(&cell.name)), far - near));
@@ -166,14 +195,23 @@ impl Results {
             }
         }
         found.sort_by(|a, b| a.1.total_cmp(&b.1));
-        let factor = longest as f64 / trained as f64;
+        let begun = match trained.len() {
+            1 => format!(
+                "Trained at {last} and read at {longest} ({:.0} ×)",
+                longest as f64 / *last as f64
+            ),
+            _ => format!("Trained at lengths of their own and read at {longest}"),
+        };
         let unit = self.unit(self.measure.at_lengths());
         let name = |(name, growth): &(String, f64)| format!("{name} ({growth:+.2})");
         let (hold, lose): (Vec<_>, Vec<_>) = found.iter().partition(|(_, growth)| *growth <= HOLDS);
         let mut words = Vec::new();
         if !hold.is_empty() {
             let names: Vec<String> = hold.into_iter().map(name).collect();
-            words.push(format!("Trained at {trained} and read at {longest} ({factor:.0} ×), these hold their loss (change in {unit}): {}.", list(&names)));
+            words.push(format!(
+                "{begun}, these hold their loss (change in {unit}): {}.",
+                list(&names)
+            ));
         }
         if !lose.is_empty() {
             let names: Vec<String> = lose.into_iter().map(name).collect();
@@ -229,5 +267,102 @@ fn list(names: &[String]) -> String {
         [] => String::new(),
         [one] => one.clone(),
         [most @ .., last] => format!("{} and {last}", most.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use whatwhere_training::{Evaluation, classification::Tally};
+
+    use crate::{
+        compare::{Comparison, Cost, Trained},
+        cost::Flops,
+        grid::Axis,
+        results::{Outcome, Results},
+    };
+
+    /// What the figures of some runs of two or three cells become, of texts that are told as classes or of tokens.
+    fn said(figures: &[&[f64]], classes: bool) -> Vec<String> {
+        let run = |seed: usize, figure: f64| {
+            let mut tally = Tally::new(2);
+            for text in 0..40 {
+                let is_right = (text as f64) < 40.0 * figure;
+                tally.add(if is_right { &[1.0, 0.0] } else { &[0.0, 1.0] }, 0);
+            }
+            let of_classes = tally.figures(&["a".into(), "b".into()]);
+            let quality =
+                Evaluation { loss: figure, accuracy: 0.5, tokens: 9, ..Default::default() };
+            Trained {
+                seed: seed as u64 + 1,
+                steps: 10,
+                length: 8,
+                split: "valid".into(),
+                held_out: Vec::new(),
+                quality: if classes { of_classes.evaluation() } else { quality },
+                classification: classes.then_some(of_classes),
+                bleu: None,
+                bleu_by_words: Vec::new(),
+                data: String::new(),
+                sample: String::new(),
+                curve: Vec::new(),
+                lengths: Vec::new(),
+                cost: Cost {
+                    tokens_per_second: 1.0,
+                    stretches: Vec::new(),
+                    load: None,
+                    jobs: 1,
+                    peak_memory: None,
+                    machines: Vec::new(),
+                    parameters: 1,
+                    flops: Flops { matrices: 1.0, visible: 1.0, computed: 1.0 },
+                },
+            }
+        };
+        let axis = ["none", "rotary", "polar"][..figures.len()].join(",");
+        let labeled = "[model]\nfamily = 'encoder'\n[data]\nsource = 'labeled'";
+        let comparison = Comparison {
+            settings: if classes { labeled } else { "" }.into(),
+            axes: vec![Axis::parse(&format!("position={axis}")).unwrap()],
+            seeds: figures[0].len() as u64,
+            ..Comparison::default()
+        };
+        let runs = |figures: &&[f64]| Outcome::Trained {
+            runs: figures.iter().enumerate().map(|(seed, figure)| run(seed, *figure)).collect(),
+        };
+        let outcomes = figures.iter().map(runs).collect();
+        let cells = comparison.cells().unwrap();
+        let results = Results::of(&comparison, &cells, outcomes).unwrap();
+        let table = results.ranking_table().text();
+        let mut words = results.verdict();
+        words.push(table);
+        words.extend(results.evidence());
+        words
+    }
+
+    #[test]
+    fn whoever_is_first_by_chance_or_not_alone_is_not_called_more() {
+        let words = said(&[&[2.0, 2.4], &[2.1, 2.2]], false);
+        let expected = "`rotary` has the lowest loss at the trained length: 2.150";
+        assert!(words[0].starts_with(expected), "{words:?}");
+        assert!(words[0].contains("`none` with 2.200"), "{words:?}");
+        assert!(words[0].ends_with(", a difference within noise."), "{words:?}");
+        let words = said(&[&[2.0, 2.1], &[2.5, 2.6]], false);
+        assert!(!words[0].contains("within noise"), "{words:?}");
+        let words = said(&[&[2.0], &[2.5]], false);
+        assert!(!words[0].contains("within noise"), "one seed says nothing: {words:?}");
+        let words = said(&[&[0.5], &[0.75], &[0.75]], true);
+        let expected = "`rotary` and `polar` share the highest accuracy: 0.750 of the texts right.";
+        assert_eq!(words[0], expected);
+    }
+
+    #[test]
+    fn an_accuracy_of_one_run_has_the_interval_of_its_texts() {
+        let words = said(&[&[0.5], &[0.75]], true).join("\n");
+        // Wilson's, of 30 of 40: 0.130.
+        assert!(words.contains("`rotary` has the highest accuracy: 0.750 ± 0.130"), "{words}");
+        assert!(words.contains("0.500 ± 0.148"), "{words}");
+        assert!(words.contains("each accuracy is of 40 held-out texts"), "{words}");
+        let words = said(&[&[0.5, 0.5], &[0.75, 0.75]], true).join("\n");
+        assert!(words.contains("0.750 ± 0.000") && words.contains("up to ± 0.148"), "{words}");
     }
 }

@@ -40,6 +40,9 @@ pub struct Transfer {
     pub from: PathBuf,
     /// Parameters with the other run's values.
     pub taken: Vec<String>,
+    /// Those of them that have more rows here, for special tokens that the other run did not know; these were drawn.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grown: Vec<Reason>,
     /// Parameters with first values of their own.
     pub drawn: Vec<Reason>,
     /// Parameters of the other run that were not taken.
@@ -70,8 +73,12 @@ impl Base {
         }
         if self.new_embeddings {
             settings.model.vocabulary = 0;
-        } else {
-            self.share_tokenizer(&mut settings)?;
+        } else if self.share_tokenizer(&mut settings)? {
+            // As many as the tokenizer has: data of several documents add a token that ends one.
+            let tokens = Tokenizer::load(&Folder::new(&self.path).tokenizer())?.vocabulary();
+            settings.model.vocabulary = Some(settings.model.vocabulary)
+                .filter(|vocabulary| *vocabulary > tokens)
+                .unwrap_or(0);
         }
         Ok(settings)
     }
@@ -102,7 +109,7 @@ impl Base {
                 "{run}: it came without a tokenizer, so nobody knows what its tokens are; {drawn}"
             )));
         }
-        if same_tokens(&Tokenizer::load(&path)?, corpus.tokenizer())? {
+        if begins_with(corpus.tokenizer(), &Tokenizer::load(&path)?)? {
             return Ok(());
         }
         Err(Error::Settings(format!(
@@ -120,6 +127,7 @@ impl Base {
         };
         let of_tokens =
             |role| self.new_embeddings && matches!(role, Role::Embedding | Role::Output);
+        let tokens = [run.settings.model.vocabulary, model.settings().vocabulary];
         let mut given: BTreeMap<String, ParameterView> =
             run.model().views().into_iter().map(|view| (view.name.clone(), view)).collect();
         let mut transfer = Transfer { from: self.path.clone(), ..Transfer::default() };
@@ -134,6 +142,14 @@ impl Base {
                     Some("its classes are others".to_owned())
                 }
                 Some(found) if found.shape != shape => {
+                    if let (Some(more), false) = (grown(found, &view, tokens), self.new_embeddings)
+                    {
+                        let reason = said_of_tokens(corpus, tokens);
+                        transfer.taken.push(name.clone());
+                        transfer.grown.push(Reason { name: name.clone(), reason });
+                        parameters.push(Parameter { name, shape, values: more });
+                        continue;
+                    }
                     Some(format!("shape {:?} there, {shape:?} here", found.shape))
                 }
                 Some(_) => None,
@@ -187,14 +203,49 @@ impl Base {
     }
 }
 
-/// Whether two tokenizers have the same tokens, made by the same rules.
-fn same_tokens(a: &Tokenizer, b: &Tokenizer) -> Result<bool, Error> {
+/// Whether a tokenizer has the tokens of another, made by the same rules, and perhaps special ones behind them.
+fn begins_with(tokenizer: &Tokenizer, other: &Tokenizer) -> Result<bool, Error> {
     let model = |tokenizer: &Tokenizer| -> Result<serde_json::Value, Error> {
         let json: serde_json::Value = serde_json::from_str(&tokenizer.to_json()?)
             .map_err(|e| Error::Settings(format!("tokenizer: {e}")))?;
         Ok(serde_json::json!([json["model"], json["pre_tokenizer"], json["normalizer"]]))
     };
-    Ok(a.vocabulary() == b.vocabulary() && model(a)? == model(b)?)
+    let known = other.vocabulary() as u32;
+    let agree = || (0..known).all(|id| tokenizer.name(id) == other.name(id));
+    let are_special = || (known..tokenizer.vocabulary() as u32).all(|id| tokenizer.is_special(id));
+    Ok(tokenizer.vocabulary() >= other.vocabulary()
+        && model(tokenizer)? == model(other)?
+        && agree()
+        && are_special())
+}
+
+/// The values of a parameter that has rows or columns for more tokens than it had in the other run: that one's, and what was
+/// drawn behind them. Nothing if it differs otherwise.
+fn grown(there: &ParameterView, here: &ParameterView, tokens: [usize; 2]) -> Option<Vec<f32>> {
+    let [before, now] = tokens;
+    if now <= before || !matches!(here.role, Role::Embedding | Role::Output | Role::Bias) {
+        return None;
+    }
+    let mut values = here.values().to_vec();
+    match (&there.shape[..], &here.shape[..]) {
+        ([old, rest @ ..], [new, same @ ..]) if [*old, *new] == [before, now] && rest == same => {
+            values[..there.values().len()].copy_from_slice(there.values());
+        }
+        ([from, old], [same, new]) if [*old, *new] == [before, now] && from == same => {
+            for (row, known) in values.chunks_mut(*new).zip(there.values().chunks(*old)) {
+                row[..*old].copy_from_slice(known);
+            }
+        }
+        _ => return None,
+    }
+    Some(values)
+}
+
+/// The tokens that another run did not know, in words.
+fn said_of_tokens(corpus: &Corpus, [before, now]: [usize; 2]) -> String {
+    let names: Vec<String> =
+        (before as u32..now as u32).map(|id| corpus.tokenizer().token(id)).collect();
+    format!("drawn for {}", names.join(", "))
 }
 
 impl Transfer {
@@ -202,6 +253,14 @@ impl Transfer {
     pub fn summary(&self) -> String {
         let all = self.taken.len() + self.drawn.len();
         let mut words = format!("{} of {all} parameters taken", self.taken.len());
+        if let Some(grown) = self.grown.first() {
+            words += &format!(
+                ", {} with more rows ({}: {})",
+                self.grown.len(),
+                grown.name,
+                grown.reason
+            );
+        }
         if let Some(drawn) = self.drawn.first() {
             words += &format!(", {} drawn ({}: {})", self.drawn.len(), drawn.name, drawn.reason);
         }

@@ -1,6 +1,6 @@
 //! What each attention of a model is set to.
 
-use whatwhere_attention::{AttentionSettings, Pattern, Projections};
+use whatwhere_attention::{AttentionSettings, Pattern, Projections, pattern::Token};
 use whatwhere_settings::Refuses;
 
 use super::{ModelSettings, Site};
@@ -89,6 +89,7 @@ impl ModelSettings {
     pub fn resolve_tokens(
         &mut self,
         id_of: &dyn Fn(&str) -> Result<u32, String>,
+        vocabulary: usize,
     ) -> Result<(), Error> {
         let own = [&mut self.attention, &mut self.encoder, &mut self.cross];
         for table in own.into_iter().chain(&mut self.alternate) {
@@ -98,6 +99,12 @@ impl ModelSettings {
                 value.clone().try_into().map_err(|e: toml::de::Error| unreadable(e.message()))?;
             if pattern.needs_tokens() {
                 let known = pattern.with_tokens(id_of).map_err(whatwhere_attention::Error::from)?;
+                let is_beyond =
+                    |token: &&Token| matches!(token, Token::Id(id) if *id as usize >= vocabulary);
+                if let Some(Token::Id(id)) = known.tokens().iter().find(is_beyond) {
+                    let reason = format!("the tokenizer has {vocabulary} tokens, counted from 0");
+                    return Err(Error::setting("pattern.tokens", id, reason));
+                }
                 *value = toml::Value::try_from(known).map_err(|e| unreadable(&e.to_string()))?;
             }
         }
