@@ -1,9 +1,10 @@
 //! A folder as transformers writes it: `config.json`, safetensors, and what it says of tokens.
 
 pub(crate) mod config;
+mod copies;
 pub(crate) mod family;
 mod layers;
-mod rotary;
+pub(crate) mod rotary;
 pub(crate) mod settings;
 mod specials;
 mod vocabulary;
@@ -60,15 +61,22 @@ pub(crate) fn open(folder: &Path) -> Result<Opened> {
     config.only("quantization_config", Value::Null)?;
     // What the config says is refused first, whatever the files of tensors are.
     let mut tensors = safetensors::open(folder);
-    if let Ok(tensors) = &mut tensors {
+    let names = (family.names)(&config);
+    if let (Ok(tensors), Ok(names)) = (&mut tensors, &names) {
         rename(&mut tensors.entries, family.prefix);
+        copies::stand_in(names, tensors, config.flag("tie_word_embeddings", true)?)?;
         config.tensors = tensors.entries.keys().cloned().collect();
     }
     let settings = (family.settings)(&config)?;
-    let names = (family.names)(&config)?;
+    let names = names?;
     config.finish()?;
-    let settings = settings.model()?;
-    Ok(Opened { config, names, settings, tensors: tensors? })
+    let mut settings = settings.model()?;
+    let mut tensors = tensors?;
+    if settings.tied && copies::unties(&names, &mut tensors)? {
+        settings.tied = false;
+        settings.check()?;
+    }
+    Ok(Opened { config, names, settings, tensors })
 }
 
 /// Reads a model folder; `each` hears how many parameters of how many are done.
