@@ -4,9 +4,11 @@ pub(crate) mod config;
 mod copies;
 pub(crate) mod family;
 mod layers;
+mod pieces;
 pub(crate) mod rotary;
 pub(crate) mod settings;
 mod specials;
+mod unigram;
 mod vocabulary;
 
 use std::{collections::BTreeMap, fs, path::Path};
@@ -93,7 +95,7 @@ pub(crate) fn read(folder: &Path, each: &mut dyn FnMut(usize, usize)) -> Result<
             let text = fs::read_to_string(&path).map_err(Error::file(&path))?;
             (Some((path, text)), serde_json::Map::new())
         }
-        false => match vocabulary::build(folder, &config.model_type()?)? {
+        false => match built(folder, &config.model_type()?)? {
             Some(vocabulary::Built { file, json, named }) => {
                 (Some((folder.join(file), json)), named)
             }
@@ -116,6 +118,14 @@ pub(crate) fn read(folder: &Path, each: &mut dyn FnMut(usize, usize)) -> Result<
     let mut files = tensors.files;
     files.push(folder.join("config.json"));
     Ok(Model { settings, parameters, tokenizer, unread, unknown, imported, files })
+}
+
+/// A tokenizer of a folder's other files.
+fn built(folder: &Path, family: &str) -> Result<Option<vocabulary::Built>> {
+    match vocabulary::build(folder, family)? {
+        None => unigram::build(folder, family),
+        built => Ok(built),
+    }
 }
 
 /// Our own settings of a model that we wrote, which must be what the rest of its config means. Biases of zeros that only the
