@@ -47,7 +47,15 @@ fn a_model_is_imported_and_asked_by_ids() {
     let places = |line: &serde_json::Value| line["logits"].as_array().unwrap().len();
     assert_eq!((places(&lines[0]), places(&lines[1])), (2, 1));
     assert_eq!(lines[0]["logits"][0].as_array().unwrap().len(), 67);
+    // Blank lines at the end are none, with Windows' ends of lines, too.
+    for input in ["1 2 3|4 5\n\n \n", "1 2 3|4 5\r\n\r\n", "1 2 3|4 5"] {
+        let again = run(&["logits", out, "--json"], input);
+        assert!(again.status.success(), "{}", text(&again.stderr));
+        assert_eq!(text(&again.stdout).lines().next(), text(&logits.stdout).lines().next());
+        assert_eq!(text(&again.stdout).lines().count(), 1);
+    }
     for (input, said) in [
+        ("\n1|2\n", "line 1: found no ids, expected at least 1, as lines follow"),
         ("1 2\n", "line 1: an encoder-decoder needs ids of a source and of a target"),
         ("1|99\n", "id 99 is outside the vocabulary, expected 0 to 66"),
         ("1|x\n", "found \"x\", expected token ids such as 1 2 3"),

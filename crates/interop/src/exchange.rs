@@ -253,6 +253,9 @@ fn turn(
         let part = row.after.iter().try_fold(part, |array, turn| turn.take(array, heads));
         let Array { shape, values } =
             part.filter(|part| part.shape == wanted[name]).ok_or_else(wrong)?;
+        if values.iter().any(|value| value.is_nan()) {
+            return Err(Error::tensor(theirs, "a value that is not a number (NaN)", "numbers"));
+        }
         out.push(Parameter { name: name.clone(), shape, values });
     }
     Ok(out)

@@ -22,6 +22,8 @@ pub(crate) struct Row {
     pub(crate) fill: Option<Fill>,
     /// Whether a file may have it although the model does not ask for it.
     pub(crate) spare: bool,
+    /// The tensor of theirs whose values it has once more.
+    pub(crate) copy_of: Option<String>,
 }
 
 /// Values of ours that they do not store.
@@ -146,6 +148,15 @@ impl Names {
     /// Values of ours that they compute.
     pub(crate) fn fill_with(mut self, ours: &str, fill: Fill) -> Self {
         self.0.push(Row { ours: vec![ours.into()], fill: Some(fill), ..Row::default() });
+        self
+    }
+
+    /// A tensor that another one is once more, and that a file may hold in its place.
+    pub(crate) fn copy(mut self, theirs: &str, of: &str) -> Self {
+        self = self.ignore(theirs);
+        if let Some(row) = self.0.last_mut() {
+            row.copy_of = Some(of.into());
+        }
         self
     }
 

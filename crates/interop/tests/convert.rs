@@ -115,6 +115,12 @@ fn what_has_no_path_is_refused_with_what_has() {
         ),
         ("llama", Some("t5"), None, "no path from rotary to t5"),
         ("llama", Some("rotary"), None, "already"),
+        (
+            "llama",
+            Some("yarn"),
+            None,
+            "a scaling of rotary, expected a table such as { kind = \"rotary\"",
+        ),
         ("llama", Some("{ kind = 'rotary', bases = 3 }"), None, "unknown field"),
         (
             "gemma3",

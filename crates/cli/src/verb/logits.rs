@@ -15,7 +15,8 @@ use crate::verb::weights::Computed;
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Reads one sequence of ids from each line of standard input, `1 2 3`, for an encoder-decoder
-`source ids|target ids`; prints the logits at every position as one line each.")]
+`source ids|target ids`; prints the logits at every position as one line each. Blank lines may stand at the
+end, and nowhere else.")]
 pub(crate) struct Logits {
     /// The run folder, trained or imported.
     run: PathBuf,
@@ -29,8 +30,17 @@ pub(crate) struct Logits {
 pub(crate) fn run(args: &Logits) -> anyhow::Result<()> {
     let run = args.computed.open(&args.run)?;
     let mut out = BufWriter::new(io::stdout());
+    let mut blank = None;
     for (index, line) in io::stdin().lock().lines().enumerate() {
-        let line = line?;
+        let line = line.with_context(|| format!("line {}", index + 1))?;
+        if line.trim().is_empty() {
+            blank = blank.or(Some(index + 1));
+            continue;
+        }
+        // An answer left out would move all that follow it.
+        if let Some(blank) = blank {
+            bail!("line {blank}: found no ids, expected at least 1, as lines follow");
+        }
         let answer = || -> anyhow::Result<_> {
             let (source, ids) = match line.split_once('|') {
                 None => (None, ids(&line)?),

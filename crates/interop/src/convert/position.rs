@@ -16,6 +16,9 @@ const PATHS: &str = "sinusoidal to learned (exact up to its length), learned to 
     shorter), alibi to t5 (exact up to its near buckets), alibi to alibi with learned slopes (exact), rotary to rotary with \
     the other layout (exact) or with another base, share or scaling such as yarn (a start), rotary to polar (a start)";
 
+/// Scalings that are asked for as if they were encodings.
+const SCALINGS: [&str; 5] = ["linear", "ntk", "dynamic_ntk", "yarn", "llama3"];
+
 pub(super) fn convert(converted: &mut Converted, to: &Value, length: usize) -> Result<()> {
     let from = current(converted)?;
     let mut to = read(&from, to, length)?;
@@ -61,6 +64,16 @@ fn words(position: &Position) -> String {
 /// The encoding that is asked for: what is not said of it is as it was, or as large as the length needs.
 fn read(from: &Position, value: &Value, length: usize) -> Result<Position> {
     let mut table = match value {
+        Value::String(name) if SCALINGS.contains(&name.as_str()) => {
+            let trained = match name.as_str() {
+                "linear" | "ntk" => String::new(),
+                _ => format!(", length = {length}"),
+            };
+            let scaling = format!("{{ kind = \"{name}\", factor = 4.0{trained} }}");
+            return Err(Error::Refused(format!(
+                "position = {name}: a scaling of rotary, expected a table such as {{ kind = \"rotary\", scaling = {scaling} }}"
+            )));
+        }
         Value::String(name) => Table::from_iter([("kind".into(), Value::String(name.clone()))]),
         Value::Table(table) => table.clone(),
         other => {

@@ -5,7 +5,11 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::{Renamed, names::Architecture};
-use crate::{error::Result, huggingface::config::Config, turn::Heads};
+use crate::{
+    error::Result,
+    huggingface::{config::Config, rotary::share_of},
+    turn::Heads,
+};
 
 /// The config of a file.
 pub(super) fn config(
@@ -149,7 +153,7 @@ fn rotary(
     if let Some(turned) = said.count_if("rope.dimension_count")?
         && turned != head_dim
     {
-        out.insert("partial_rotary_factor".into(), (turned as f64 / head_dim as f64).into());
+        out.insert("partial_rotary_factor".into(), share_of(turned, head_dim).into());
     }
     // The second is an older name; without the name of a scaling a factor is a linear one.
     let factor = said.number_if("rope.scaling.factor")?.or(said.number_if("rope.scale_linear")?);

@@ -9,6 +9,13 @@ use crate::{Error, error::Result};
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
+const BLOOM: &str = r" ?[^(\s|.,!?…。，、।۔،)]+";
+const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+/// Rules of tokenizers that put a begin before a text, unless their file says otherwise, and take a whole word that they know
+/// without looking at its merges.
+const WHOLE_WORDS: [&str; 2] = [LLAMA3, TEKKEN];
+
 /// llama.cpp's word for a rule that cuts text.
 pub(super) fn name_of(rule: &str) -> Option<&'static str> {
     [(LLAMA3, "llama-bpe"), (QWEN2, "qwen2")]
@@ -24,6 +31,8 @@ fn pattern(pre: &str) -> Option<Cut> {
         "smollm" | "starcoder" | "refact" | "command-r" | "codeshell" => Cut::DigitsThenGpt2,
         "llama-bpe" | "llama3" | "llama-v3" | "dbrx" | "smaug-bpe" => Cut::Rule(LLAMA3),
         "qwen2" | "stablelm2" | "deepseek-r1-qwen" => Cut::Rule(QWEN2),
+        "bloom" | "gpt3-finnish" => Cut::Rule(BLOOM),
+        "tekken" => Cut::Rule(TEKKEN),
         _ => return None,
     })
 }
@@ -37,6 +46,12 @@ enum Cut {
     Rule(&'static str),
 }
 
+impl Cut {
+    fn knows_whole_words(&self) -> bool {
+        matches!(self, Self::Rule(rule) if WHOLE_WORDS.contains(rule))
+    }
+}
+
 /// The `tokenizer.json` of a file's lists; nothing if it has none.
 pub(super) fn rebuild(path: &Path, values: &Map<String, Value>) -> Result<Option<String>> {
     let get = |key: &str| values.get(&format!("tokenizer.ggml.{key}"));
@@ -47,12 +62,14 @@ pub(super) fn rebuild(path: &Path, values: &Map<String, Value>) -> Result<Option
     let tokens: Vec<&str> = list("tokens").iter().map(|t| t.as_str().unwrap_or_default()).collect();
     let types: Vec<u64> = list("token_type").iter().map(|t| t.as_u64().unwrap_or(1)).collect();
     let wrong = |found: String| Error::content(path, found);
+    let mut begins = kind != "gpt2";
     let json = match kind {
         "gpt2" => {
             let pre = get("pre").and_then(Value::as_str).unwrap_or("gpt-2");
             let cut = pattern(pre).ok_or_else(|| {
                 wrong(format!("tokenizer.ggml.pre = {pre:?}, expected one whose rule is known, such as gpt-2, smollm, llama-bpe or qwen2"))
             })?;
+            begins = cut.knows_whole_words();
             byte_level(&tokens, &types, list("merges"), &cut)
         }
         "llama" => {
@@ -75,12 +92,10 @@ pub(super) fn rebuild(path: &Path, values: &Map<String, Value>) -> Result<Option
         }
     };
     let mut json = json;
-    let default = kind != "gpt2";
     let adds = |key: &str, default| get(key).and_then(Value::as_bool).unwrap_or(default);
     let id = |key: &str| get(key).and_then(Value::as_u64).map(|id| id as usize);
     let bert = kind == "bert";
-    let begin =
-        id("bos_token_id").or(id("cls_token_id")).filter(|_| adds("add_bos_token", default));
+    let begin = id("bos_token_id").or(id("cls_token_id")).filter(|_| adds("add_bos_token", begins));
     let end =
         id("eos_token_id").or(id("seperator_token_id")).filter(|_| adds("add_eos_token", bert));
     json["post_processor"] = framing(&tokens, begin, end);
@@ -151,7 +166,7 @@ fn byte_level(tokens: &[&str], types: &[u64], merges: &[Value], cut: &Cut) -> Va
         "model": {
             "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
             "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
-            "ignore_merges": matches!(cut, Cut::Rule(_)), "vocab": vocabulary(tokens), "merges": merges,
+            "ignore_merges": cut.knows_whole_words(), "vocab": vocabulary(tokens), "merges": merges,
         },
     })
 }

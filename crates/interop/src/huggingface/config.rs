@@ -16,6 +16,8 @@ use crate::{Error, error::Result};
 const HARMLESS: &[&str] = &[
     "_attn_implementation",
     "_attn_implementation_autoset",
+    "_commit_hash",
+    "_flash_attn_2_enabled",
     "_name_or_path",
     "_num_labels",
     "activation_dropout",
@@ -37,7 +39,9 @@ const HARMLESS: &[&str] = &[
     "classifier_dropout",
     "classifier_dropout_prob",
     "classifier_pooling",
+    "classifiers_size",
     "cls_token_id",
+    "custom_pipelines",
     "decoder_layerdrop",
     "decoder_start_token_id",
     "decoder_vocab_size",
@@ -56,13 +60,19 @@ const HARMLESS: &[&str] = &[
     "encoder_layerdrop",
     "encoder_no_repeat_ngram_size",
     "eos_token_id",
+    "epsilon_cutoff",
+    "eta_cutoff",
+    "exponential_decay_length_penalty",
     "extra_pos_embeddings",
     "final_dropout",
     "finetuning_task",
     "force_bos_token_to_be_generated",
+    "force_words_ids",
     "forced_bos_token_id",
+    "forced_decoder_ids",
     "forced_eos_token_id",
     "gradient_checkpointing",
+    "gradient_checkpointing_kwargs",
     "hidden_dropout",
     "hidden_dropout_prob",
     "id2label",
@@ -79,8 +89,12 @@ const HARMLESS: &[&str] = &[
     "length_penalty",
     "mask_token_id",
     "max_length",
+    "max_new_tokens",
+    "max_sequence_length",
     "min_length",
+    "min_new_tokens",
     "mlp_dropout",
+    "model_max_length",
     "model_type",
     "name_or_path",
     "no_repeat_ngram_size",
@@ -95,6 +109,7 @@ const HARMLESS: &[&str] = &[
     "output_past",
     "output_scores",
     "pad_token_id",
+    "penalty_alpha",
     "pooler_activation",
     "pooler_dropout",
     "pooler_fc_size",
@@ -109,11 +124,14 @@ const HARMLESS: &[&str] = &[
     "qa_dropout",
     "reference_compile",
     "remove_invalid_values",
+    "renormalize_logits",
     "repad_logits_with_grad",
     "repetition_penalty",
     "resid_pdrop",
     "return_dict",
     "return_dict_in_generate",
+    "save_step",
+    "sentence_transformers",
     "sep_token_id",
     "seq_classif_dropout",
     "slow_but_exact",
@@ -129,7 +147,9 @@ const HARMLESS: &[&str] = &[
     "suppress_tokens",
     "task_specific_params",
     "temperature",
+    "tf_legacy_loss",
     "tokenizer_class",
+    "tokenizer_name",
     "top_k",
     "top_p",
     "torch_dtype",
@@ -142,9 +162,12 @@ const HARMLESS: &[&str] = &[
     "unsloth_version",
     "use_bfloat16",
     "use_cache",
+    "use_flash_attention_2",
     "use_flash_attn",
+    "use_return_dict",
     "vocab_file_size",
     "whatwhere",
+    "xla_device",
 ];
 
 /// Keys that change nothing as long as they have this value.
@@ -202,6 +225,11 @@ impl Config {
     pub(crate) fn get(&self, key: &str) -> Option<&Value> {
         self.asked.borrow_mut().insert(key.into());
         self.values.get(key).filter(|value| !value.is_null())
+    }
+
+    /// Whether the file does not have a key at all: the family's default then holds, and not with `null`.
+    pub(crate) fn is_absent(&self, key: &str) -> bool {
+        !self.values.contains_key(key)
     }
 
     /// Keys that a family understands to change nothing.

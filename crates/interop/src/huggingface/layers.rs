@@ -40,21 +40,29 @@ pub(crate) fn windows(
 /// Qwen's: a window only where `use_sliding_window` says so, from layer `max_window_layers` on.
 pub(crate) fn windows_if_used(config: &Config, settings: Settings) -> Result<Settings> {
     let used = config.flag("use_sliding_window", false)?;
-    let window = window(config, config.count_if("sliding_window")?.filter(|_| used))?;
-    let first = config.count_if("max_window_layers")?.unwrap_or(usize::MAX);
+    let window = match config.is_absent("sliding_window") {
+        true => Some(4096),
+        false => config.count_if("sliding_window")?,
+    };
+    let window = self::window(config, window.filter(|_| used))?;
+    let first = config.count_if("max_window_layers")?.unwrap_or(28);
     let slides = sliding(config, |layer| window.is_some() && layer >= first)?;
     Ok(alternate(settings, &slides, |slides| {
         Settings::default().set("pattern", causal(window.filter(|_| slides)))
     }))
 }
 
+/// A number of layers of which there can be a list: one of a million layers is no model.
+pub(crate) fn count(config: &Config, key: &str) -> Result<usize> {
+    match config.count(key)? {
+        layers @ ..=10_000 => Ok(layers),
+        _ => Err(config.wrong(key, "at most 10000")),
+    }
+}
+
 /// Whether each layer has a window: by `layer_types`, or else by the rule.
 pub(crate) fn sliding(config: &Config, rule: impl Fn(usize) -> bool) -> Result<Vec<bool>> {
-    let layers = config.count("num_hidden_layers")?;
-    // A list of a million layers is no model.
-    if layers > 10_000 {
-        return Err(config.wrong("num_hidden_layers", "at most 10000"));
-    }
+    let layers = count(config, "num_hidden_layers")?;
     let Some(types) = config.get("layer_types") else { return Ok((0..layers).map(rule).collect()) };
     let read = |value: &Value| match value.as_str() {
         Some("full_attention") => Some(false),

@@ -1,11 +1,14 @@
 //! A folder as transformers writes it: `config.json`, safetensors, and what it says of tokens.
 
 pub(crate) mod config;
+mod copies;
 pub(crate) mod family;
 mod layers;
-mod rotary;
+mod pieces;
+pub(crate) mod rotary;
 pub(crate) mod settings;
 mod specials;
+mod unigram;
 mod vocabulary;
 
 use std::{collections::BTreeMap, fs, path::Path};
@@ -60,15 +63,22 @@ pub(crate) fn open(folder: &Path) -> Result<Opened> {
     config.only("quantization_config", Value::Null)?;
     // What the config says is refused first, whatever the files of tensors are.
     let mut tensors = safetensors::open(folder);
-    if let Ok(tensors) = &mut tensors {
+    let names = (family.names)(&config);
+    if let (Ok(tensors), Ok(names)) = (&mut tensors, &names) {
         rename(&mut tensors.entries, family.prefix);
+        copies::stand_in(names, tensors, config.flag("tie_word_embeddings", true)?)?;
         config.tensors = tensors.entries.keys().cloned().collect();
     }
     let settings = (family.settings)(&config)?;
-    let names = (family.names)(&config)?;
+    let names = names?;
     config.finish()?;
-    let settings = settings.model()?;
-    Ok(Opened { config, names, settings, tensors: tensors? })
+    let mut settings = settings.model()?;
+    let mut tensors = tensors?;
+    if settings.tied && copies::unties(&names, &mut tensors)? {
+        settings.tied = false;
+        settings.check()?;
+    }
+    Ok(Opened { config, names, settings, tensors })
 }
 
 /// Reads a model folder; `each` hears how many parameters of how many are done.
@@ -85,7 +95,7 @@ pub(crate) fn read(folder: &Path, each: &mut dyn FnMut(usize, usize)) -> Result<
             let text = fs::read_to_string(&path).map_err(Error::file(&path))?;
             (Some((path, text)), serde_json::Map::new())
         }
-        false => match vocabulary::build(folder, &config.model_type()?)? {
+        false => match built(folder, &config.model_type()?)? {
             Some(vocabulary::Built { file, json, named }) => {
                 (Some((folder.join(file), json)), named)
             }
@@ -108,6 +118,14 @@ pub(crate) fn read(folder: &Path, each: &mut dyn FnMut(usize, usize)) -> Result<
     let mut files = tensors.files;
     files.push(folder.join("config.json"));
     Ok(Model { settings, parameters, tokenizer, unread, unknown, imported, files })
+}
+
+/// A tokenizer of a folder's other files.
+fn built(folder: &Path, family: &str) -> Result<Option<vocabulary::Built>> {
+    match vocabulary::build(folder, family)? {
+        None => unigram::build(folder, family),
+        built => Ok(built),
+    }
 }
 
 /// Our own settings of a model that we wrote, which must be what the rest of its config means. Biases of zeros that only the

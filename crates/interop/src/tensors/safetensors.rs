@@ -2,12 +2,16 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     fs::{self, File},
     io::{Read, Seek, SeekFrom, Write},
     path::Path,
 };
 
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor},
+};
 use serde_json::{Value, json};
 
 use super::{Entry, Kind, Tensors};
@@ -145,8 +149,39 @@ fn header(path: &Path) -> Result<(BTreeMap<String, Value>, u64, u64)> {
     }
     let mut head = Vec::new();
     file.take(length).read_to_end(&mut head).map_err(Error::file(path))?;
-    let header = serde_json::from_slice(&head).map_err(|e| broken(&e))?;
+    let Header(header) = serde_json::from_slice(&head).map_err(|e| broken(&e))?;
     Ok((header, 8 + length, size - 8 - length))
+}
+
+/// What a header says of each name, which it must hold once.
+struct Header(BTreeMap<String, Value>);
+
+impl<'de> Deserialize<'de> for Header {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        struct Once;
+        impl<'de> Visitor<'de> for Once {
+            type Value = Header;
+
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(
+                self,
+                mut from: A,
+            ) -> std::result::Result<Header, A::Error> {
+                let mut header = BTreeMap::new();
+                while let Some((name, value)) = from.next_entry::<String, Value>()? {
+                    if header.contains_key(&name) {
+                        return Err(serde::de::Error::custom(format!("tensor {name} twice")));
+                    }
+                    header.insert(name, value);
+                }
+                Ok(Header(header))
+            }
+        }
+        from.deserialize_map(Once)
+    }
 }
 
 /// Writes tensors as f32, one after the other, whole or not at all.

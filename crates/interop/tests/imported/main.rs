@@ -11,6 +11,7 @@ mod int8;
 mod onnx;
 mod published;
 mod readers;
+mod tied;
 mod trained;
 mod vocabulary;
 mod weights;

@@ -1,6 +1,6 @@
 //! Configs as they are published: the facts that their makers' files hold, key by key.
 
-use std::fs;
+use std::{collections::BTreeSet, fs};
 
 use serde_json::{Value, json};
 use whatwhere_interop::import;
@@ -189,6 +189,48 @@ fn published_configs_are_read() {
     }
 }
 
+/// One line for each model, which has its name and all of its config; lists of factors are others.
+#[test]
+fn published_configs_of_every_family_are_read() {
+    let mut families = BTreeSet::new();
+    for line in include_str!("published.jsonl").lines() {
+        let published: Value = serde_json::from_str(line).unwrap();
+        let config = &published["config"];
+        assert_eq!(refusal(config), None, "{}", published["name"]);
+        families.insert(config["model_type"].as_str().unwrap().to_owned());
+    }
+    assert!(families.len() >= 31, "{families:?}");
+}
+
+/// What transformers 4 wrote into the config of every model that had been changed for generation.
+#[test]
+fn keys_of_generation_are_harmless_in_every_family() {
+    let generation: Value = serde_json::from_str(
+        r#"{
+        "return_dict": true, "output_hidden_states": false, "output_attentions": false, "torchscript": false,
+        "torch_dtype": null, "use_bfloat16": false, "tf_legacy_loss": false, "pruned_heads": {}, "is_decoder": false,
+        "cross_attention_hidden_size": null, "add_cross_attention": false, "tie_encoder_decoder": false,
+        "max_length": 20, "min_length": 0, "do_sample": false, "early_stopping": false, "num_beams": 1,
+        "num_beam_groups": 1, "diversity_penalty": 0.0, "temperature": 1.0, "top_k": 50, "top_p": 1.0,
+        "typical_p": 1.0, "repetition_penalty": 1.0, "length_penalty": 1.0, "no_repeat_ngram_size": 0,
+        "encoder_no_repeat_ngram_size": 0, "bad_words_ids": null, "num_return_sequences": 1,
+        "chunk_size_feed_forward": 0, "output_scores": false, "return_dict_in_generate": false,
+        "forced_bos_token_id": null, "forced_eos_token_id": null, "remove_invalid_values": false,
+        "exponential_decay_length_penalty": null, "suppress_tokens": null, "begin_suppress_tokens": null,
+        "renormalize_logits": false, "finetuning_task": null, "id2label": { "0": "A" }, "label2id": { "A": 0 },
+        "tokenizer_class": null, "prefix": null, "task_specific_params": null, "problem_type": null,
+        "xla_device": null, "_commit_hash": null, "model_max_length": 512, "tokenizer_name": "a/name",
+        "custom_pipelines": {}, "sentence_transformers": { "version": "4.0.1" }
+    }"#,
+    )
+    .unwrap();
+    for line in include_str!("published.jsonl").lines() {
+        let published: Value = serde_json::from_str(line).unwrap();
+        let config = joined(published["config"].clone(), generation.clone());
+        assert_eq!(refusal(&config), None, "{}", published["name"]);
+    }
+}
+
 #[test]
 fn harmless_keys_are_refused_by_name_at_values_that_are_not() {
     let windows = |of: &str, window: usize| {
@@ -249,6 +291,16 @@ fn harmless_keys_are_refused_by_name_at_values_that_are_not() {
         (windows("mistral", 0), "sliding_window = 0, expected at least 2"),
         (longformer(json!(3)), "attention_window = 3, expected an even size"),
         (longformer(json!([2, 5])), "attention_window = [2,5], expected an even size"),
+        (
+            llama2(
+                json!({ "rope_scaling": { "type": "linear", "factor": 2.0 }, "rope_parameters": { "rope_theta": 1e4 } }),
+            ),
+            "rope_scaling = {",
+        ),
+        (
+            llama2(json!({ "partial_rotary_factor": 0.29 })),
+            "would rotate, expected an even number of them",
+        ),
     ] {
         let message = refusal(&without_nulls(config)).unwrap_or_default();
         assert!(message.contains(said), "{said}: {message}");

@@ -114,3 +114,97 @@ fn published_vocabularies_cut_as_their_own_tokenizers_do() {
     let ids = built.encode(text).unwrap();
     assert_eq!(built.tokenizer().unwrap().decode(&ids), text);
 }
+
+fn pieces(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/pieces").join(name)
+}
+
+/// The texts of SentencePiece's own program and the numbers of their pieces.
+fn asked() -> Vec<(String, Vec<u32>)> {
+    let all: Vec<Value> =
+        serde_json::from_slice(&fs::read(pieces("unigram.json")).unwrap()).unwrap();
+    let one = |asked: &Value| {
+        let ids = serde_json::from_value(asked["ids"].clone()).unwrap();
+        (asked["text"].as_str().unwrap().to_owned(), ids)
+    };
+    all.iter().map(one).collect()
+}
+
+/// A fixture beside these files, imported.
+fn with_files(family: &str, files: &[(&str, Vec<u8>)]) -> (tempfile::TempDir, Run) {
+    let out = tempfile::tempdir().unwrap();
+    let model = out.path().join("model");
+    fs::create_dir(&model).unwrap();
+    let fixture =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/families").join(family);
+    for name in ["config.json", "model.safetensors"] {
+        fs::copy(fixture.join(name), model.join(name)).unwrap();
+    }
+    for (name, bytes) in files {
+        fs::write(model.join(name), bytes).unwrap();
+    }
+    let summary = import(&model, &out.path().join("run"), &mut |_, _| {}).unwrap();
+    assert!(summary.tokenizer, "{family}: {summary:?}");
+    let run = Run::open(out.path().join("run")).unwrap();
+    (out, run)
+}
+
+#[test]
+fn pieces_cut_texts_as_sentencepiece_does() {
+    let file = fs::read(pieces("unigram.model")).unwrap();
+    let (_folder, run) = with_files("t5", &[("spiece.model", file)]);
+    for (text, ids) in asked() {
+        let found = run.encode(&text).unwrap();
+        assert_eq!(found, [&ids[..], &[1]].concat(), "{text:?}");
+        if !ids.contains(&2) {
+            let words: Vec<&str> = text.split_whitespace().collect();
+            assert_eq!(run.tokenizer().unwrap().decode(&found), words.join(" "));
+        }
+    }
+    let specials = run.imported.as_ref().unwrap().specials.clone();
+    assert_eq!((specials.ends, specials.padding, specials.unknown), (vec![1], Some(0), Some(2)));
+    let extra = run.encode("the <extra_id_0>").unwrap();
+    assert!(extra.contains(&159), "{extra:?}");
+}
+
+/// Marian's tokens have numbers of their own, in `vocab.json`, and its languages are tokens.
+#[test]
+fn pieces_have_the_numbers_of_the_list() {
+    let file = fs::read(pieces("unigram.model")).unwrap();
+    let (folder, _) = with_files("t5", &[("spiece.model", file.clone())]);
+    let built = fs::read(folder.path().join("run/tokenizer.json")).unwrap();
+    let built: Value = serde_json::from_slice(&built).unwrap();
+    let name = |id: u32| built["model"]["vocab"][id as usize][0].as_str().unwrap().to_owned();
+    let other = |id: u32| 60 - id;
+    let mut listed: Map<String, Value> = (1..60).map(|id| (name(id), other(id).into())).collect();
+    listed.insert("<pad>".into(), 60.into());
+    listed.insert(">>fr<<".into(), 0.into());
+    let (_folder, run) = with_files(
+        "marian",
+        &[
+            ("source.spm", file.clone()),
+            ("target.spm", file),
+            ("vocab.json", Value::Object(listed).to_string().into_bytes()),
+        ],
+    );
+    for (text, ids) in asked() {
+        let want: Vec<u32> = ids.iter().map(|id| other(*id)).chain([other(1)]).collect();
+        assert_eq!(run.encode(&text).unwrap(), want, "{text:?}");
+    }
+    assert_eq!(run.encode(">>fr<< rains.").unwrap()[0], 0);
+}
+
+#[test]
+fn broken_pieces_are_not_read_and_named() {
+    let file = fs::read(pieces("unigram.model")).unwrap();
+    for length in [1, 20, 100, file.len() - 1] {
+        let out = tempfile::tempdir().unwrap();
+        let fixture = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/families/t5");
+        for name in ["config.json", "model.safetensors"] {
+            fs::copy(fixture.join(name), out.path().join(name)).unwrap();
+        }
+        fs::write(out.path().join("spiece.model"), &file[..length]).unwrap();
+        let summary = import(out.path(), &out.path().join("run"), &mut |_, _| {}).unwrap();
+        assert_eq!(summary.unread_tokenizer.as_deref(), Some("spiece.model"), "{length}");
+    }
+}

@@ -231,7 +231,7 @@ impl Seen<'_> {
         let named = |name: &str, class: &str| {
             json!({
                 "model_type": name, "architectures": [format!("{class}ForCausalLM")], "attention_bias": bias,
-                "hidden_activation": activation,
+                "hidden_activation": activation, "hidden_act": activation,
             })
         };
         vec![

@@ -20,6 +20,9 @@ pub(super) const PEGASUS: Family =
 pub(super) const M2M100: Family =
     Family { types: &["m2m_100"], prefix: "model.", settings: m2m100, names };
 
+/// The one that multiplies embeddings unless its config says otherwise.
+const SCALES: &str = "m2m_100";
+
 /// What all of them have.
 fn common(config: &Config, position: Settings, activation: &str) -> Result<Settings> {
     let heads = config.count("decoder_attention_heads")?;
@@ -45,7 +48,7 @@ fn common(config: &Config, position: Settings, activation: &str) -> Result<Setti
         .set("bias", true)
         .set("feed_forward", inner)
         .set("tied", config.flag("tie_word_embeddings", true)?)
-        .set("scale_embeddings", config.flag("scale_embedding", false)?)
+        .set("scale_embeddings", config.flag("scale_embedding", SCALES == config.model_type()?)?)
         .set_unless("output_bias", false, config.has("final_logits_bias"))
         .set("attention.heads", heads)
         .set("encoder.heads", config.count("encoder_attention_heads")?)
@@ -103,7 +106,7 @@ fn names(_config: &Config) -> Result<Names> {
         names = names
             .turned(&positions, &format!("{stack}.position.0.Learned.table"), [Turn::DropRows(2)])
             .spare()
-            .ignore(&format!("{theirs}.embed_tokens.weight"))
+            .copy(&format!("{theirs}.embed_tokens.weight"), "model.shared.weight")
             .norm(&format!("{theirs}.layernorm_embedding"), &format!("{stack}.embedding_norm"))
             .norm(&format!("{theirs}.layer_norm"), &format!("{stack}.norm"))
             .attention(

@@ -38,15 +38,25 @@ pub(super) const ALBERT: Family =
 
 /// The sizes by their names in most of them.
 pub(super) fn common(config: &Config, position: Settings) -> Result<Settings> {
-    let activation = config.word_if("hidden_act")?.unwrap_or("gelu".into());
+    common_with(config, position, "gelu")
+}
+
+/// The same with the activation of those that do not say it.
+fn common_with(config: &Config, position: Settings, activation: &str) -> Result<Settings> {
+    let activation = config.word_if("hidden_act")?.unwrap_or(activation.into());
     config.only("position_embedding_type", "absolute")?;
     config.understood(&["max_position_embeddings", "gradient_checkpointing"]);
+    let types = match config.is_absent("type_vocab_size") {
+        true if config.model_type()? == "deberta-v2" => 0,
+        true => 2,
+        false => config.count_if("type_vocab_size")?.unwrap_or(0),
+    };
     stream(
         config,
         ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"],
         position,
     )?
-    .set_unless("token_types", 0, config.count_if("type_vocab_size")?.unwrap_or(0))
+    .set_unless("token_types", 0, types)
     .epsilon(config.number("layer_norm_eps", 1e-12)?)
     .activation(config, "hidden_act", &activation, false)
 }
@@ -77,6 +87,18 @@ pub(super) fn head(config: &Config, settings: Settings, dense: &str, bias: &str)
         .set_unless("output_bias", false, config.has(bias))
 }
 
+/// RoBERTa's head has GELU, whatever the layers have.
+fn gelu_head(config: &Config, settings: Settings) -> Result<Settings> {
+    let activation = config.word_if("hidden_act")?.unwrap_or("gelu".into());
+    if config.has("lm_head.dense.weight") && !["gelu", "gelu_python"].contains(&activation.as_str())
+    {
+        return Err(
+            config.wrong("hidden_act", "gelu, as the head has it; a model here has one activation")
+        );
+    }
+    Ok(head(config, settings, "lm_head.dense", "lm_head.bias"))
+}
+
 pub(super) fn learned(config: &Config, dropped: usize) -> Result<Settings> {
     let length = config.count("max_position_embeddings")?.saturating_sub(dropped);
     Ok(Settings::kind("learned").set("length", length))
@@ -96,7 +118,7 @@ fn bert(config: &Config) -> Result<Settings> {
 
 fn roberta(config: &Config) -> Result<Settings> {
     let settings = common(config, learned(config, before_text(config)?)?)?;
-    Ok(head(config, settings, "lm_head.dense", "lm_head.bias"))
+    gelu_head(config, settings)
 }
 
 fn longformer(config: &Config) -> Result<Settings> {
@@ -117,7 +139,7 @@ fn longformer(config: &Config) -> Result<Settings> {
         return Err(config.wrong("attention_window", "an even size, or one for each layer"));
     };
     let settings = common(config, learned(config, before_text(config)?)?)?;
-    let settings = head(config, settings, "lm_head.dense", "lm_head.bias");
+    let settings = gelu_head(config, settings)?;
     let of =
         |window: &usize| Settings::kind("window").set("left", window / 2).set("right", window / 2);
     if windows.iter().all(|window| *window == windows[0]) {
@@ -158,11 +180,10 @@ fn albert(config: &Config) -> Result<Settings> {
         config.only(key, value)?;
     }
     config.understood(&["down_scale_factor", "net_structure_type"]);
-    let width = config.count("hidden_size")?;
     let narrow = config.count_if("embedding_size")?.unwrap_or(128);
-    let settings = common(config, learned(config, 0)?)?
+    let settings = common_with(config, learned(config, 0)?, "gelu_new")?
         .set("share_layers", true)
-        .set("embedding_width", narrow.min(width));
+        .set("embedding_width", narrow);
     Ok(head(config, settings, "predictions.dense", "predictions.bias"))
 }
 
@@ -205,7 +226,7 @@ pub(super) fn scores(names: Names, dense: &str, norm: &str, bias: &str, decoder:
         .norm(norm, "output_transform.norm")
         .keep(bias, "output.bias")
         .untied(&format!("{decoder}.weight"), "output.weight")
-        .ignore(&format!("{decoder}.bias"))
+        .copy(&format!("{decoder}.bias"), bias)
 }
 
 fn cls(names: Names) -> Names {

@@ -14,6 +14,11 @@ pub(super) const FAMILY: Family =
 fn settings(config: &Config) -> Result<Settings> {
     let width = config.count_of(&["hidden_size", "n_embed"])?;
     config.only("apply_residual_connection_post_layernorm", false)?;
+    // Cut into so many products, transformers leaves the bias out.
+    let cut = config.count_if("pretraining_tp")?.is_some_and(|parts| parts > 1);
+    if cut && config.flag("slow_but_exact", false)? {
+        return Err(config.wrong("slow_but_exact", "false where pretraining_tp is above 1"));
+    }
     config.understood(&[
         "attention_softmax_in_fp32",
         "bias_dropout_fusion",

@@ -26,7 +26,7 @@ fn settings(config: &Config) -> Result<Settings> {
     if config.flag("relative_attention", false)? {
         position.push(disentangled(config)?);
     } else {
-        config.understood(&["norm_rel_ebd", "pos_att_type", "position_buckets", "share_att_key"]);
+        config.understood(&["norm_rel_ebd", "position_buckets", "share_att_key"]);
     }
     let position = if position.is_empty() { vec![Settings::kind("none")] } else { position };
     let heads = config.count("num_attention_heads")?;
@@ -35,6 +35,15 @@ fn settings(config: &Config) -> Result<Settings> {
         .set("attention.position", position)
         .set_unless("attention.head_dim", width / heads.max(1), head_dim)
         .epsilon(config.number("layer_norm_eps", 1e-7)?);
+    // Scores are divided as if there were the terms that are named, whether there are or not.
+    let terms = words(config, "pos_att_type")?.len();
+    let settings = match config.flag("relative_attention", false)? {
+        false if terms > 0 => {
+            let scale = ((head_dim * (1 + terms)) as f64).powf(-0.5);
+            settings.set("attention.score", Settings::kind("dot").set("scale", scale))
+        }
+        _ => settings,
+    };
     let [dense, bias] = head(config)?;
     Ok(bert::head(config, settings, &dense, &bias))
 }
@@ -116,7 +125,22 @@ fn names(config: &Config) -> Result<Names> {
     );
     let [dense, bias] = head(config)?;
     let norm = dense.replace("dense", "LayerNorm");
-    Ok(bert::scores(names, &dense, &norm, &bias, "cls.predictions.decoder"))
+    let names = bert::scores(names, &dense, &norm, &bias, "cls.predictions.decoder");
+    // What the makers' files hold of the way they were trained, and transformers leaves out.
+    let mut left: Vec<String> = ["word", "position"]
+        .map(|kind| format!("deberta.embeddings.{kind}_embeddings._weight"))
+        .to_vec();
+    // A norm of vectors by distance, of which there may be none.
+    left.extend(["weight", "bias"].map(|end| format!("deberta.encoder.LayerNorm.{end}")));
+    let mut heads = vec!["mask_predictions"];
+    heads.extend(dense.starts_with("cls.").then_some("lm_predictions.lm_head"));
+    for head in heads {
+        left.push(format!("{head}.bias"));
+        for part in ["dense", "LayerNorm", "classifier"] {
+            left.extend(["weight", "bias"].map(|end| format!("{head}.{part}.{end}")));
+        }
+    }
+    Ok(left.iter().fold(names, |names, name| names.ignore(name)))
 }
 
 #[cfg(test)]

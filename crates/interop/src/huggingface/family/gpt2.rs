@@ -3,7 +3,7 @@
 use super::Family;
 use crate::{
     error::Result,
-    huggingface::{config::Config, settings::Settings},
+    huggingface::{config::Config, layers, settings::Settings},
     table::{Names, Row},
     turn::{Split, Turn},
 };
@@ -13,11 +13,9 @@ pub(super) const FAMILY: Family =
 
 fn settings(config: &Config) -> Result<Settings> {
     let width = config.count("n_embd")?;
-    config.only("scale_attn_weights", true)?;
-    config.only("scale_attn_by_inverse_layer_idx", false)?;
     config.understood(&["n_ctx", "reorder_and_upcast_attn"]);
     let activation = config.word_if("activation_function")?.unwrap_or("gelu_new".into());
-    Settings::default()
+    scores(config, Settings::default())?
         .set("vocabulary", config.count("vocab_size")?)
         .set("width", width)
         .set("layers", config.count("n_layer")?)
@@ -33,6 +31,20 @@ fn settings(config: &Config) -> Result<Settings> {
             Settings::kind("learned").set("length", config.count("n_positions")?),
         )
         .activation(config, "activation_function", &activation, false)
+}
+
+/// Scores divided by the root of the head's size or not, and by the number of the layer where the config asks for it.
+fn scores(config: &Config, settings: Settings) -> Result<Settings> {
+    let divided = config.flag("scale_attn_weights", true)?;
+    let head_dim = config.count("n_embd")? / config.count("n_head")?.max(1);
+    let scale = if divided { (head_dim as f64).powf(-0.5) } else { 1.0 };
+    let dot = |scale: f64| Settings::kind("dot").set("scale", scale);
+    if config.flag("scale_attn_by_inverse_layer_idx", false)? {
+        let layers = layers::count(config, "n_layer")?;
+        let of = |layer: usize| Settings::default().set("score", dot(scale / layer as f64));
+        return Ok(settings.set("alternate", (1..=layers).map(of).collect::<Vec<_>>()));
+    }
+    Ok(if divided { settings } else { settings.set("attention.score", dot(scale)) })
 }
 
 fn names(_config: &Config) -> Result<Names> {

@@ -1,6 +1,8 @@
 //! Llama and what is built like it: rotary, RMS norms before sublayers, SwiGLU, grouped heads. Mistral has a window, Qwen 2
 //! biases of queries, keys and values, Qwen 3 norms of queries and keys, Phi-3 fused matrices.
 
+use serde_json::Value;
+
 use super::Family;
 use crate::{
     error::Result,
@@ -54,6 +56,7 @@ fn llama(config: &Config) -> Result<Settings> {
     let bias = config.flag("mlp_bias", false)?;
     let attention = config.flag("attention_bias", false)?;
     config.understood(&["rope_interleaved", "is_llama_config"]);
+    config.only("sliding_window", Value::Null)?;
     config.only("rope_interleaved", false)?;
     Ok(common(config, Rope::default())?.set_unless("bias", false, bias).set_unless(
         "attention.bias",
@@ -63,7 +66,10 @@ fn llama(config: &Config) -> Result<Settings> {
 }
 
 fn mistral(config: &Config) -> Result<Settings> {
-    let window = config.count_if("sliding_window")?;
+    let window = match config.is_absent("sliding_window") {
+        true => Some(4096),
+        false => config.count_if("sliding_window")?,
+    };
     let settings = common(config, Rope::default())?;
     layers::windows(config, settings, window, 0)
 }
@@ -77,6 +83,8 @@ fn qwen3(config: &Config) -> Result<Settings> {
     let bias = config.flag("attention_bias", false)?;
     let settings = common(config, Rope::default())?
         .set_unless("attention.bias", false, bias)
+        // The family's own default.
+        .set_if("attention.head_dim", config.is_absent("head_dim").then_some(128usize))
         .set("attention.qk_norm", true);
     layers::windows_if_used(config, settings)
 }
@@ -91,7 +99,9 @@ fn phi3(config: &Config) -> Result<Settings> {
     for key in ["full_attn_mod", "interpolate_factor"] {
         config.only(key, 1)?;
     }
-    let settings = common(config, Rope::default())?;
+    // The family's own default.
+    let trained = config.count_if("original_max_position_embeddings")?.or(Some(4096));
+    let settings = common(config, Rope { trained, ..Rope::default() })?;
     layers::windows(config, settings, window, 0)
 }
 

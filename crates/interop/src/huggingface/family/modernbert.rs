@@ -51,6 +51,10 @@ fn settings(config: &Config) -> Result<Settings> {
     let (full, local) = (rotary(config, full)?, rotary(config, local)?);
     let slides = layers::sliding(config, |layer| layer % every != 0)?;
     let activation = config.word_if("hidden_activation")?.unwrap_or("gelu".into());
+    if config.has("head.dense.weight") && !["gelu", "gelu_python"].contains(&activation.as_str()) {
+        let expected = "gelu, as the head has it; a model here has one activation";
+        return Err(config.wrong("hidden_activation", expected));
+    }
     let settings = Settings::default()
         .set("family", "encoder")
         .set("vocabulary", config.count("vocab_size")?)

@@ -27,7 +27,7 @@ fn settings(config: &Config) -> Result<Settings> {
         "verbose",
     ]);
     let mut settings = Settings::default();
-    let mut alibi = false;
+    let mut alibi = true;
     if let Some(attention) = config.table("attn_config")? {
         alibi = attention.flag("alibi", true)?;
         attention.only("alibi_bias_max", 8)?;

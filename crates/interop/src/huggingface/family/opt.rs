@@ -16,6 +16,9 @@ fn settings(config: &Config) -> Result<Settings> {
     config.only("enable_bias", true)?;
     config.only("layer_norm_elementwise_affine", true)?;
     config.only("_remove_final_layer_norm", false)?;
+    // What Galactica's files say besides.
+    config.only("learned_embeddings", true)?;
+    config.only("scale_embeddings", false)?;
     let before = config.flag("do_layer_norm_before", true)?;
     let narrow = config.count_if("word_embed_proj_dim")?.filter(|narrow| *narrow != width);
     let activation = config.word_if("activation_function")?.unwrap_or("relu".into());

@@ -13,13 +13,8 @@ pub(super) const FAMILY: Family = Family { types: &["t5", "mt5"], prefix: "", se
 
 fn settings(config: &Config) -> Result<Settings> {
     let layers = config.count("num_layers")?;
-    let form = config.word_if("feed_forward_proj")?.unwrap_or("relu".into());
-    let (activation, gated) = match form.strip_prefix("gated-") {
-        Some("gelu") => ("gelu_new", true),
-        Some(name) => (name, true),
-        None => (form.as_str(), false),
-    };
-    config.understood(&["dense_act_fn", "is_gated_act", "n_positions", "tie_encoder_decoder"]);
+    let (activation, gated) = form(config)?;
+    config.understood(&["feed_forward_proj", "n_positions", "tie_encoder_decoder"]);
     let position = Settings::kind("t5")
         .set("buckets", config.count_if("relative_attention_num_buckets")?.unwrap_or(32))
         .set("max_distance", config.count_if("relative_attention_max_distance")?.unwrap_or(128));
@@ -38,20 +33,33 @@ fn settings(config: &Config) -> Result<Settings> {
         .set("attention.score", "dot")
         .set("encoder.position", position.clone().set("bidirectional", true))
         .set("attention.position", position)
-        .activation(config, "feed_forward_proj", activation, gated)
+        .activation(config, "feed_forward_proj", &activation, gated)
+}
+
+/// The feed-forward's activation and whether it has a gate: `feed_forward_proj`, or what stands beside it where that says
+/// otherwise.
+fn form(config: &Config) -> Result<(String, bool)> {
+    let form = config.word_if("feed_forward_proj")?.unwrap_or("relu".into());
+    let (activation, gated) = match form.strip_prefix("gated-") {
+        Some("gelu") => ("gelu_new", true),
+        Some(name) => (name, true),
+        None => (form.as_str(), false),
+    };
+    let activation = config.word_if("dense_act_fn")?.unwrap_or(activation.into());
+    Ok((activation, config.flag("is_gated_act", gated)?))
 }
 
 fn names(config: &Config) -> Result<Names> {
     let tied = config.flag("tie_word_embeddings", true)?;
-    let scaled = config.flag("scale_decoder_outputs", tied)?;
+    // mT5 never divides, whatever its files say.
+    let scaled = config.flag("scale_decoder_outputs", tied)? && config.model_type()? == "t5";
     let factor = if scaled { (config.count("d_model")? as f32).powf(-0.5) } else { 1.0 };
-    let form = config.word_if("feed_forward_proj")?;
-    let gated = form.is_some_and(|form| form.starts_with("gated-"));
+    let (_, gated) = form(config)?;
     let mut names = Names::default()
         .keep("shared.weight", "embedding.weight")
         .untied("lm_head.weight", "output.weight")
-        .ignore("encoder.embed_tokens.weight")
-        .ignore("decoder.embed_tokens.weight")
+        .copy("encoder.embed_tokens.weight", "shared.weight")
+        .copy("decoder.embed_tokens.weight", "shared.weight")
         .norm("encoder.final_layer_norm", "encoder.norm")
         .turned("decoder.final_layer_norm.weight", "decoder.norm.gain", [Turn::Times(factor)])
         .ignore("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight");
