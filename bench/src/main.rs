@@ -15,6 +15,7 @@ mod ours;
 mod patterns;
 mod peak;
 mod table;
+mod tensors;
 mod worker;
 
 use std::{

@@ -213,6 +213,16 @@ fn a_run_of_one_text_reads_and_learns_from_several() {
     assert!(said.contains("with more rows"), "{said}");
     let (_, said) = works(at, &["evaluate", "tuned", "--data", "several"]);
     assert!(!said.contains("unmarked"), "{said}");
+    // Characters that its tokens do not have.
+    let letters = ["--preset", "tiny", "--data", "one.txt", "--out", "letters", "--set"];
+    works(at, &train(&[&letters[..], &["tokenizer=characters"]].concat()));
+    fs::write(at.join("korean.txt"), "안녕하세요 ".repeat(99)).unwrap();
+    let said = refusal(at, &["train", "--from", "letters", "--data", "korean.txt", "--out", "no"]);
+    assert!(said.contains("letters cannot say these data with its tokens"), "{said}");
+    assert!(said.contains("--new-embeddings") && said.contains("character '안'"), "{said}");
+    let anew = ["train", "--from", "letters", "--data", "korean.txt", "--out", "anew", "--set"];
+    let own = ["tokenizer=characters", "--new-embeddings", "--set", "steps=2"];
+    works(at, &[&anew[..], &own].concat());
     // Both go on without the run that they began from: its tokens are in their own folders.
     fs::rename(at.join("run"), at.join("elsewhere")).unwrap();
     for run in ["tuned", "adapted"] {

@@ -92,7 +92,8 @@ fn train(args: &Train, ranks: &Arc<dyn Ranks>) -> anyhow::Result<()> {
     let settings = shared_settings(args, &folder, &**ranks)?;
     let prepared = settings.and_then(|settings| {
         let interrupt = Interrupt::new()?;
-        let corpus = load_as(is_first, &with_own_tokens(args, &settings, &folder), &interrupt)?;
+        let corpus = load_as(is_first, &with_own_tokens(args, &settings, &folder), &interrupt);
+        let corpus = corpus.map_err(|e| with_way_out(args, e))?;
         Ok((settings, interrupt, corpus))
     });
     let (settings, interrupt, corpus) = agree(&**ranks, prepared)?;
@@ -125,6 +126,20 @@ fn with_own_tokens(args: &Train, settings: &RunSettings, folder: &Folder) -> Run
         file.path = folder.tokenizer();
     }
     settings
+}
+
+/// An error of data that another run's tokens cannot say, with what can be done.
+fn with_way_out(args: &Train, error: anyhow::Error) -> anyhow::Error {
+    use whatwhere_data::Error::Character;
+    let is_unknown = matches!(error.downcast_ref(), Some(Character { .. }));
+    match base(args).filter(|base| is_unknown && !base.new_embeddings) {
+        Some(Base { path, .. }) => error.context(format!(
+            "{} cannot say these data with its tokens; --new-embeddings with a data.tokenizer of their own draws the vectors of \
+             tokens anew",
+            path.display()
+        )),
+        None => error,
+    }
 }
 
 /// Says what is held out and what is cut, before the first update, and where the folder's file system has no locks.
