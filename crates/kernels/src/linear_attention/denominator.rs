@@ -46,17 +46,14 @@ impl Denominator<'_> {
 
     fn head(&self, kv_head: usize) -> Head<'_> {
         let shape = &self.linear.shape;
-        let part = |x, rows: usize| -> &[f32] {
-            let size = rows * shape.head_dim;
-            let x: &[f32] = x;
-            &x[kv_head * size..][..size]
-        };
+        let dim = shape.head_dim;
+        let (queries, keys) = (shape.group() * shape.queries * dim, shape.keys * dim);
         Head {
-            dim: shape.head_dim,
+            dim,
             queries: shape.queries,
             causal: self.linear.causal,
-            fq: part(self.fq, shape.group() * shape.queries),
-            fk: &part(self.fk, shape.keys)[..self.linear.keys_of(kv_head) * shape.head_dim],
+            fq: &self.fq[kv_head * queries..][..queries],
+            fk: &self.fk[kv_head * keys..][..self.linear.keys_of(kv_head) * dim],
         }
     }
 }
